@@ -1,0 +1,42 @@
+# Run `make help` for what each target does.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint types unit format bench clean
+
+help: ## show this help
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+setup: $(VENV)/.installed ## create the virtual environment with everything the targets need
+
+$(VENV)/.installed: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,bench]'
+	touch $@
+
+demo: setup ## run the main job end to end on the Adult data
+	$(BIN)/python -m agglearn.demo demo
+
+test: lint types unit ## lint, type-check and run every test
+
+lint: setup ## check style
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: setup ## check types
+	$(BIN)/mypy
+
+unit: setup ## run the tests
+	$(BIN)/pytest -n 2 --dist worksteal
+
+format: setup ## rewrite the code in the project's style
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: setup ## run the benchmarks and rewrite docs/benchmarks.md (takes a while)
+	$(BIN)/python -m benchmarks
+
+clean: ## remove the environment and everything generated
+	rm -rf $(VENV) demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
