@@ -1,0 +1,140 @@
+"""Counting records into tables, the hot loop of aggregation.
+
+Codes are column-major, one row of ``uint16`` per feature. Tables are counted in parallel over tables,
+so no two threads share a cell and the result never depends on their number. The labels of a record are
+folded into one number, and each record increments one counter of the cell: (cell, labels). A feature of
+M modalities takes M+1 places here; the last is unknown.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit, prange
+
+from agglearn.cells import bucket, mix
+from agglearn.memory import require
+from agglearn.schema import Schema
+from agglearn.tables import Scope, Table, cells_of, shape_of
+
+
+@njit(cache=True, nogil=True, parallel=True)
+def _count(codes, labels, order, scopes, places, hash_sizes, starts, width, out):  # type: ignore[no-untyped-def]
+    n = codes.shape[1]
+    for t in prange(len(order)):
+        base = np.uint64(starts[t])
+        arity = order[t]
+        if hash_sizes[t] > 0:
+            for i in range(n):
+                state = np.uint64(0)
+                known = True
+                for k in range(arity):
+                    code = codes[scopes[t, k], i]
+                    known = known and code < places[t, k] - 1
+                    state = mix(state, code)
+                cell = bucket(state, hash_sizes[t]) if known else np.uint64(hash_sizes[t])
+                out[base + cell * np.uint64(width) + np.uint64(labels[i])] += 1
+        elif arity == 2:
+            first, second = scopes[t, 0], scopes[t, 1]
+            stride = np.uint64(places[t, 1])
+            for i in range(n):
+                cell = np.uint64(codes[first, i]) * stride + np.uint64(codes[second, i])
+                out[base + cell * np.uint64(width) + np.uint64(labels[i])] += 1
+        else:
+            for i in range(n):
+                cell = np.uint64(0)
+                for k in range(arity):
+                    cell = cell * np.uint64(places[t, k]) + np.uint64(codes[scopes[t, k], i])
+                out[base + cell * np.uint64(width) + np.uint64(labels[i])] += 1
+
+
+@dataclass
+class Tally:
+    """Counters of a set of tables, to which batches of coded records are added."""
+
+    schema: Schema
+    scopes: list[Scope]
+    hash_size: int | None = None
+
+    def __post_init__(self) -> None:
+        self._width = 1 << len(self.schema.labels)
+        self._hashed = [
+            self.hash_size is not None and cells_of(scope, self.schema) > self.hash_size
+            for scope in self.scopes
+        ]
+        arity = max(len(s) for s in self.scopes)
+        self._order = np.array([len(s) for s in self.scopes], np.int64)
+        self._features = np.zeros((len(self.scopes), arity), np.int64)
+        self._places = np.zeros((len(self.scopes), arity), np.int64)
+        sizes = []
+        for t, scope in enumerate(self.scopes):
+            shape = [m + 1 for m in shape_of(scope, self.schema)]
+            self._features[t, : len(scope)] = [self.schema.index[f] for f in scope]
+            self._places[t, : len(scope)] = shape
+            sizes.append((self.hash_size or 0) + 1 if self._hashed[t] else prod(shape))
+        self._check_memory(sizes)
+        self._hash_sizes = np.array([(self.hash_size or 0) if h else 0 for h in self._hashed], np.int64)
+        self._starts = np.concatenate([[0], np.cumsum(sizes)]) * self._width
+        self._counters = np.zeros(int(self._starts[-1]), np.int64)
+        self.rows = 0
+        self.positives = np.zeros(len(self.schema.labels), np.int64)
+
+    def _check_memory(self, sizes: list[int]) -> None:
+        largest = max(range(len(sizes)), key=sizes.__getitem__)
+        # Counters while counting, then counts and sums of the finished tables.
+        n_bytes = 8 * sum(sizes) * (self._width + 1 + len(self.schema.labels))
+        require(
+            n_bytes,
+            f"{sum(sizes):,} cells (the largest table is {' × '.join(self.scopes[largest])} with "
+            f"{sizes[largest]:,})",
+            "fold rare values with --max-modalities, hash cells with --hash-size, or leave features out",
+        )
+
+    def add(self, codes: npt.NDArray[np.uint16], labels: npt.NDArray[np.uint8]) -> None:
+        """Count a batch: codes with a row per feature, labels with a row per label."""
+        joint = np.zeros(codes.shape[1], np.uint8)
+        for k, row in enumerate(labels):
+            joint |= row << np.uint8(k)
+        _count(
+            codes,
+            joint,
+            self._order,
+            self._features,
+            self._places,
+            self._hash_sizes,
+            self._starts,
+            self._width,
+            self._counters,
+        )
+        self.rows += codes.shape[1]
+        self.positives += labels.sum(axis=1, dtype=np.int64)
+
+    def tables(self) -> dict[Scope, Table]:
+        """The tables counted so far."""
+        return {scope: self._table(t, scope) for t, scope in enumerate(self.scopes)}
+
+    def _table(self, t: int, scope: Scope) -> Table:
+        counters = self._counters[self._starts[t] : self._starts[t + 1]].reshape(-1, self._width)
+        joint = np.arange(self._width)
+        layers = [counters.sum(axis=1)]
+        layers += [
+            counters[:, (joint >> k) & 1 == 1].sum(axis=1) for k in range(len(self.schema.labels))
+        ]
+        numbers = np.stack(layers)
+        if self._hashed[t]:
+            inside, unknown = numbers[:, :-1], numbers[:, -1]
+        else:
+            places = [m + 1 for m in shape_of(scope, self.schema)]
+            whole = numbers.reshape(-1, *places)
+            inside = whole[(slice(None), *(slice(0, p - 1) for p in places))]
+            unknown = numbers.sum(axis=1) - inside.reshape(len(numbers), -1).sum(axis=1)
+        return Table(
+            features=scope,
+            counts=np.ascontiguousarray(inside[0]),
+            sums=np.ascontiguousarray(inside[1:]),
+            unknown=unknown,
+            hashed=self._hashed[t],
+        )

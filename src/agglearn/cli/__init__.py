@@ -1,0 +1,43 @@
+"""The command line: parse, call, print. Every verb imports what it needs when it runs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any, NoReturn
+
+from agglearn.cli import data as _data  # noqa: F401  registers its verbs
+from agglearn.cli.app import app
+
+__all__ = ["app", "main"]
+
+
+def main() -> None:
+    """Run the command line; a user's mistake is one line and exit code 2."""
+    import typer
+
+    from agglearn.errors import AgglearnError
+
+    usage_error: Any = typer.BadParameter.__mro__[1]  # typer brings its own click, whose home has moved
+    try:
+        code = app(standalone_mode=False)
+    except AgglearnError as error:
+        _fail(str(error))
+    except usage_error as error:
+        context = getattr(error, "ctx", None)
+        verb = context.command_path if context is not None else "agglearn"
+        _fail(f"{error.format_message()} (see {verb} --help)")
+    except (KeyboardInterrupt, typer.Abort):
+        print("agglearn: interrupted", file=sys.stderr)
+        sys.exit(130)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except MemoryError:
+        _fail("out of memory: use fewer cells (--max-modalities, --hash-size) or fewer chains")
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _fail(message: str) -> NoReturn:
+    print(f"agglearn: {' '.join(message.split())}", file=sys.stderr)
+    sys.exit(2)

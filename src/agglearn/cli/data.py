@@ -1,0 +1,321 @@
+"""Verbs about data: aggregate, receive, check, merge, sql, datasets."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from agglearn.cli.app import Json, app, names, print_json, say
+from agglearn.errors import InputError
+
+if TYPE_CHECKING:
+    from agglearn.aggregate import Aggregation
+    from agglearn.aggregate.sources import ReadOptions
+    from agglearn.check import CheckReport
+    from agglearn.tables import AggregatedData
+
+Labels = Annotated[
+    list[str], typer.Option("--label", help="Column to predict (several: repeat, or commas).")
+]
+Positive = Annotated[
+    str | None, typer.Option(help="Positive value of the label, where it is not 0/1 or true/false.")
+]
+Separator = Annotated[str | None, typer.Option(help="Separator of text files (found out by default).")]
+Encoding = Annotated[str, typer.Option(help="Encoding of text files.")]
+Missing = Annotated[
+    str | None, typer.Option(help='Texts that mean "no value" in text files, with commas (also: "?").')
+]
+
+
+def read_options(separator: str | None, encoding: str, missing: str | None) -> ReadOptions:
+    """How text files are to be read."""
+    from agglearn.aggregate.sources import DEFAULT_MISSING, ReadOptions
+
+    values = DEFAULT_MISSING if missing is None else ("", *names([missing]))
+    return ReadOptions(separator, encoding, values)
+
+
+def open_input(inputs: list[str]) -> Any:
+    """Paths as they are, or the table of a DuckDB database written ``PATH.duckdb:TABLE``."""
+    from agglearn.aggregate.lazy import open_database_table, split_database_input
+
+    if len(inputs) == 1:
+        found = split_database_input(inputs[0])
+        if found:
+            return open_database_table(*found)
+    return inputs
+
+
+@app.command()
+def aggregate(
+    inputs: Annotated[
+        list[str],
+        typer.Argument(metavar="INPUT...", help="Files, globs, folders, or FILE.duckdb:TABLE."),
+    ],
+    label: Labels,
+    output: Annotated[
+        str, typer.Option("--output", "-o", help="Where to write, a name ending in .agg.")
+    ],
+    positive: Positive = None,
+    features: Annotated[
+        list[str] | None, typer.Option(help="Feature columns (default: all others).")
+    ] = None,
+    exclude: Annotated[list[str] | None, typer.Option(help="Columns to leave out; * matches.")] = None,
+    tables: Annotated[
+        str, typer.Option(help="pairs, singles, triples, a*b*c, or several with commas.")
+    ] = "pairs",
+    schema: Annotated[
+        str | None, typer.Option(help="Code by this schema file, or by the schema of this .agg.")
+    ] = None,
+    categorical: Annotated[
+        list[str] | None, typer.Option(help="Columns of categories; * matches.")
+    ] = None,
+    numeric: Annotated[list[str] | None, typer.Option(help="Columns of quantities; * matches.")] = None,
+    bins: Annotated[int, typer.Option(help="Bins of a numeric column.")] = 10,
+    binning: Annotated[str, typer.Option(help="quantile or width.")] = "quantile",
+    edges: Annotated[
+        list[str] | None,
+        typer.Option(help="Bin edges of a column, as age=20,30,40 (repeat for others)."),
+    ] = None,
+    max_modalities: Annotated[
+        int, typer.Option(help="Values kept of a column; rarer ones are folded.")
+    ] = 1000,
+    min_modality_count: Annotated[int, typer.Option(help="Values rarer than this are folded.")] = 1,
+    hash_size: Annotated[
+        int | None, typer.Option(help="Hash tables with more cells than this to so many buckets.")
+    ] = None,
+    target_encode: Annotated[
+        list[str] | None, typer.Option(help="Columns to code by count and rate on held-out records.")
+    ] = None,
+    encoding_share: Annotated[float, typer.Option(help="Share of records held out for that.")] = 0.1,
+    encoding_modalities: Annotated[int, typer.Option(help="Modalities of such a column, about.")] = 100,
+    split: Annotated[
+        str | None, typer.Option(help="Disjoint parts beside the training one, as valid=0.2,test=0.2.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the split.")] = 0,
+    separator: Separator = None,
+    encoding: Encoding = "utf8",
+    missing: Missing = None,
+    json: Json = False,
+) -> None:
+    """Count records into tables that can leave the house.
+
+    Bins, vocabularies and target encodings are learnt from the training records unless --schema gives
+    them, and the file shows them; the counts are exact and carry no privacy noise.
+    """
+    from agglearn import store
+    from agglearn.aggregate import aggregate_split
+    from agglearn.aggregate.split import parse_split
+
+    began = time.perf_counter()
+    targets = _targets(output, list(parse_split(split)) if split else [])
+    result = aggregate_split(
+        open_input(inputs),
+        names(label),
+        positive=positive,
+        features=names(features) if features else None,
+        exclude=names(exclude),
+        tables=tables,
+        schema=schema,
+        categorical=names(categorical),
+        numeric=names(numeric),
+        bins=bins,
+        binning=binning,
+        edges=_edges(edges or []),
+        max_modalities=max_modalities,
+        min_modality_count=min_modality_count,
+        hash_size=hash_size,
+        target_encode=names(target_encode),
+        encoding_share=encoding_share,
+        encoding_modalities=encoding_modalities,
+        split=parse_split(split) if split else None,
+        seed=seed,
+        read=read_options(separator, encoding, missing),
+        show_progress=not json,
+    )
+    for part, path in targets.items():
+        store.save(result.parts[part], path)
+    seconds = time.perf_counter() - began
+    if json:
+        print_json(_aggregation_json(result, targets, seconds))
+    else:
+        _show_aggregation(result, targets, seconds)
+
+
+def _targets(output: str, parts: list[str]) -> dict[str, Path]:
+    """Where each part is written: the training one to the name given, the others beside it."""
+    from agglearn.aggregate.split import TRAIN
+    from agglearn.store import FORMAT, output_path, refuse_foreign
+
+    path = output_path(output, ".agg")
+    targets = {TRAIN: path} | {part: path.with_name(f"{path.stem}.{part}.agg") for part in parts}
+    for target in targets.values():
+        refuse_foreign(target, FORMAT)
+    return targets
+
+
+def _edges(options: list[str]) -> dict[str, list[float]]:
+    edges = {}
+    for option in options:
+        name, _, values = option.rpartition("=")
+        try:
+            edges[name] = [float(v) for v in values.split(",")]
+        except ValueError:
+            raise InputError(
+                f"--edges {option!r} is not COLUMN=NUMBER,NUMBER,… such as age=20,30,40"
+            ) from None
+    return edges
+
+
+def _aggregation_json(result: Aggregation, targets: dict[str, Path], seconds: float) -> dict[str, Any]:
+    parts = {
+        part: {
+            "path": str(path),
+            "rows": result.parts[part].rows,
+            "positives": dict(
+                zip(result.train.schema.label_names, result.parts[part].positives, strict=True)
+            ),
+        }
+        for part, path in targets.items()
+    }
+    return {
+        "tables": len(result.train.tables),
+        "cells": result.train.n_cells,
+        "rows": sum(d.rows for d in result.parts.values()),
+        "parts": parts,
+        "columns": [vars(note) for note in result.notes],
+        "unknown": result.unknown,
+        "seconds": seconds,
+    }
+
+
+def _show_aggregation(result: Aggregation, targets: dict[str, Path], seconds: float) -> None:
+    if result.notes:
+        width = max(len(n.name) for n in result.notes)
+        for n in result.notes:
+            missing = f", {n.missing:,} missing" if n.missing else ""
+            print(f"  {n.name:<{width}}  {n.kind:<11} {n.modalities:>6,} modalities{missing}; {n.why}")
+    for name, count in result.unknown.items():
+        say(f"{count:,} values of {name} have no modality in the schema and count as unknown")
+    for part, path in targets.items():
+        data = result.parts[part]
+        shares = ", ".join(
+            f"{p / data.rows:.2%} {label}"
+            for p, label in zip(data.positives, data.schema.label_names, strict=True)
+        )
+        size = f"{len(data.tables):,} tables, {data.n_cells:,} cells"
+        print(f"{path}: {data.rows:,} records ({shares}) in {size}")
+    rows = sum(d.rows for d in result.parts.values())
+    say(f"{seconds:.1f} s, {rows / seconds:,.0f} records a second")
+
+
+@app.command()
+def check(
+    data: Annotated[str, typer.Argument(metavar="TABLES", help="An .agg folder.")],
+    json: Json = False,
+) -> None:
+    """Check that tables agree with themselves and with one another."""
+    from agglearn import store
+    from agglearn.check import check as run
+
+    report = run(store.load(data))
+    if json:
+        print_json(report.to_json())
+    else:
+        _show_check(data, report)
+    if not report.ok:
+        raise typer.Exit(2)
+
+
+def _show_check(name: str, report: CheckReport) -> None:
+    positives = ", ".join(f"{p:,.0f} {label}" for label, p in report.positives.items())
+    size = f"{report.tables:,} tables, {report.cells:,} cells"
+    print(f"{name}: {size}, {report.rows:,.0f} records ({positives})")
+    width = max(len(f["name"]) for f in report.features)
+    for f in report.features:
+        seen = "" if f["seen"] in (None, f["modalities"]) else f", {f['seen']:,} of them seen"
+        print(f"  {f['name']:<{width}}  {f['kind']:<11} {f['modalities']:>6,} modalities{seen}")
+    if report.unknown:
+        print(
+            f"  up to {report.unknown:,.0f} records have an unknown value and are in no cell of a table"
+        )
+    if report.noise_implied is not None:
+        declared = "none" if report.noise_declared is None else f"{report.noise_declared:.3g}"
+        print(f"  noise a cell: {report.noise_implied:.3g} as the margins disagree, {declared} declared")
+    for note in report.notes:
+        print(f"note: {note.message}")
+    for problem in report.problems:
+        print(f"PROBLEM: {problem.message}")
+    print("these tables agree" if report.ok else f"{len(report.problems):,} problems found")
+
+
+@app.command()
+def merge(
+    inputs: Annotated[list[str], typer.Argument(metavar="TABLES...", help="Folders of one schema.")],
+    output: Annotated[
+        str, typer.Option("--output", "-o", help="Where to write, a name ending in .agg.")
+    ],
+    json: Json = False,
+) -> None:
+    """Add up tables that were aggregated from disjoint records."""
+    from agglearn import store
+    from agglearn.tables import merge as add_up
+
+    target = _targets(output, [])["train"]
+    data = add_up(store.load(path) for path in inputs)
+    store.save(data, target)
+    _show_written(data, target, json)
+
+
+def _show_written(data: AggregatedData, target: Path, json: bool) -> None:
+    if json:
+        positives = dict(zip(data.schema.label_names, data.positives, strict=True))
+        print_json(
+            {
+                "path": str(target),
+                "tables": len(data.tables),
+                "cells": data.n_cells,
+                "rows": data.rows,
+                "positives": positives,
+            }
+        )
+    else:
+        print(
+            f"{target}: {data.rows:,.0f} records in {len(data.tables):,} tables, {data.n_cells:,} cells"
+        )
+
+
+@app.command()
+def datasets(
+    action: Annotated[
+        str | None, typer.Argument(metavar="[fetch]", help="fetch: write CSV files.")
+    ] = None,
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Which data set.")] = None,
+    output: Annotated[str, typer.Option("--output", "-o", help="Folder to write to.")] = ".",
+    json: Json = False,
+) -> None:
+    """List the public data sets, or fetch one as CSV files."""
+    from agglearn import datasets as ds
+
+    if action is None:
+        listed = ds.available()
+        if json:
+            print_json({"datasets": [vars(d) for d in listed]})
+        else:
+            for d in listed:
+                size = f"{d.rows:>11,} records, {d.features} features, label {d.label}"
+                print(f"{d.name:<10} {size}: {d.description}")
+        return
+    if action != "fetch" or name is None:
+        raise InputError("say `agglearn datasets` for a list, or `agglearn datasets fetch NAME`")
+    paths = ds.fetch(name, Path(output))
+    if json:
+        print_json({"paths": [str(p) for p in paths]})
+    else:
+        for path in paths:
+            print(path)
+    sys.stdout.flush()

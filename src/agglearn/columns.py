@@ -1,0 +1,121 @@
+"""Raw Arrow columns as text or as numbers, whatever type they arrive in.
+
+Records of one schema come as CSV text today and as a typed frame tomorrow. Everything downstream
+compares values by their canonical text (``5``, ``true``, ``2024-01-31``), which does not depend on
+the type that carried them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from agglearn.errors import InputError
+
+Column: TypeAlias = Any  # pa.Array or pa.ChunkedArray: pyarrow ships no types
+
+_LARGEST_EXACT_FLOAT = 2.0**53
+
+
+def value_type(arrow_type: Any) -> str:
+    """Our word for the type of a column: how its values are written, and read back."""
+    t = arrow_type.value_type if pa.types.is_dictionary(arrow_type) else arrow_type
+    if pa.types.is_boolean(t):
+        return "boolean"
+    if pa.types.is_integer(t):
+        return "integer"
+    if pa.types.is_floating(t) or pa.types.is_decimal(t):
+        return "float"
+    if pa.types.is_date(t):
+        return "date"
+    if pa.types.is_temporal(t):
+        return "timestamp"
+    return "string"
+
+
+def check_supported(name: str, arrow_type: Any) -> None:
+    """Refuse a column whose values are neither scalars of a known kind nor text."""
+    t = arrow_type.value_type if pa.types.is_dictionary(arrow_type) else arrow_type
+    if pa.types.is_nested(t) or pa.types.is_binary(t) or pa.types.is_large_binary(t):
+        raise InputError(
+            f"column {name!r} has type {t}, which is neither a category nor a number: "
+            "leave it out with --exclude, or turn it into text"
+        )
+
+
+def one_array(column: Column) -> Any:
+    """The column as a single Arrow array."""
+    if isinstance(column, pa.ChunkedArray):
+        return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+    return column
+
+
+def distinct(column: Column) -> tuple[Any, npt.NDArray[np.int64]]:
+    """Distinct values of a column, and for each record which of them it has (-1: missing)."""
+    array = one_array(column)
+    if pa.types.is_floating(array.type):
+        array = pc.if_else(pc.is_nan(array), pa.scalar(None, array.type), array)
+    if not pa.types.is_dictionary(array.type):
+        array = array.dictionary_encode()
+    indices = array.indices
+    if indices.null_count:
+        indices = indices.cast(pa.int64()).fill_null(-1)
+    return array.dictionary, indices.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
+
+
+def as_text(values: Column) -> Any:
+    """Canonical text of each value, null where missing."""
+    array = one_array(values)
+    t = array.type
+    if pa.types.is_dictionary(t):
+        return as_text(array.dictionary_decode())
+    if pa.types.is_floating(t):
+        array = pc.if_else(pc.is_nan(array), pa.scalar(None, t), array)
+        numbers = array.to_numpy(zero_copy_only=False)
+        present = numbers[~np.isnan(numbers)]
+        whole = present.size == 0 or bool(
+            np.all((np.abs(present) < _LARGEST_EXACT_FLOAT) & (present == np.floor(present)))
+        )
+        # Integers with gaps arrive as floats from pandas: 5.0 must still be the category "5".
+        return array.cast(pa.int64() if whole else pa.float64()).cast(pa.string())
+    return array.cast(pa.string())
+
+
+def as_numbers(column: Column) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
+    """Values as floats (NaN where missing), and a mask of those that are not numbers."""
+    array = one_array(column)
+    if pa.types.is_dictionary(array.type):
+        dictionary, index = distinct(array)
+        numbers, bad = as_numbers(dictionary)
+        numbers, bad = np.append(numbers, np.nan), np.append(bad, False)  # index -1: missing
+        return numbers[index], bad[index]
+    if pa.types.is_string(array.type) or pa.types.is_large_string(array.type):
+        return _parse(array)
+    if pa.types.is_temporal(array.type):
+        return np.full(len(array), np.nan), array.is_valid().to_numpy(zero_copy_only=False)
+    if pa.types.is_boolean(array.type):
+        array = array.cast(pa.int8())
+    numbers = array.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    return numbers, np.zeros(len(array), bool)
+
+
+def _parse(array: Any) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
+    trimmed = pc.utf8_trim_whitespace(array)
+    try:
+        numbers = trimmed.cast(pa.float64()).to_numpy(zero_copy_only=False)
+        return numbers, np.zeros(len(array), bool)
+    except pa.ArrowInvalid:
+        pass
+    dictionary, index = distinct(trimmed)
+    values = np.full(len(dictionary) + 1, np.nan)  # the last one is the missing value
+    bad = np.zeros(len(dictionary) + 1, bool)
+    for i, text in enumerate(dictionary.to_pylist()):
+        try:
+            values[i] = float(text)
+        except ValueError:
+            bad[i] = True
+    return values[index], bad[index]

@@ -1,0 +1,35 @@
+"""Data to learn from: the public sets of the paper, and simulators whose truth is known."""
+
+from agglearn.datasets.adslog import AdsLog
+from agglearn.datasets.catalogue import DatasetInfo, available, fetch
+from agglearn.datasets.criteo import (
+    CRITEO_ATTRIBUTION_FEATURES,
+    adkdd_tables,
+    criteo_attribution_path,
+    load_adkdd_test,
+    load_adkdd_train,
+    open_criteo_attribution,
+)
+from agglearn.datasets.simulate import toy, write_adkdd_like, write_criteo_attribution_like, xor
+from agglearn.datasets.sources import data_home
+from agglearn.datasets.uci import load_adult, load_bank
+
+__all__ = [
+    "CRITEO_ATTRIBUTION_FEATURES",
+    "AdsLog",
+    "DatasetInfo",
+    "adkdd_tables",
+    "available",
+    "criteo_attribution_path",
+    "data_home",
+    "fetch",
+    "load_adkdd_test",
+    "load_adkdd_train",
+    "load_adult",
+    "load_bank",
+    "open_criteo_attribution",
+    "toy",
+    "write_adkdd_like",
+    "write_criteo_attribution_like",
+    "xor",
+]

@@ -1,0 +1,304 @@
+"""Where μ and the chains begin: a tree of the strongest pairs, or independent features.
+
+The Chow-Liu start takes the spanning tree of greatest total mutual information among the pairs whose
+counts the plain tables tell,
+
+    I(f, g) = Σ_ab p(a,b)·log( p(a,b) / (p(a)·p(b)) ),
+
+and the tree distribution that agrees with those pairs,
+
+    p(x) = Π_f p(x_f) · Π_{f→g} p(x_g | x_f) / p(x_g).
+
+Each factor is a function of one feature or of one pair, so it can be written into the cells of a table
+that holds them: exp(φ(x)·μ) ∝ p(x) for every x. With θ = 0 and any intercept the field's law of x is
+then the tree itself, and chains drawn from the tree start in equilibrium. The independent start is
+the tree without edges.
+
+**Which counts.** A pair is read in the table with the fewest cells that holds both features, summed over
+the others. A single is the mean over all tables that hold the feature, each weighted by the inverse of
+the number of cells summed for one modality: the best weights if all cells carry the same noise, and
+no matter if the tables agree. Negative (noisy) counts are taken as 0 after summing.
+
+**Smoothing.** ``smoothing`` pseudo-records, 1 by default, are added to each single (uniform over its
+modalities) and to each pair (spread as the product of its singles); the pair is then raked to its
+singles. So no logarithm is infinite, the margins stay what they were, and the pull is toward
+independence. One record is the lightest amount that has a meaning: among as many chains as there are
+records, about one starts on a cell never seen. More would put mass where d = 0, which training has to
+take out again.
+
+**What cannot be placed.** No function of one feature can be written into hashed buckets. A feature that
+no plain table holds starts uniform, which needs no weight; pairs that only hashed tables hold are no
+candidates for the tree. So the chains always follow the field that μ describes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import xlogy
+
+from agglearn.errors import InputError
+from agglearn.field.layout import Layout
+
+Floats = npt.NDArray[np.float64]
+
+_RAKING_STEPS = 30
+_RAKING_TOLERANCE = 1e-9
+
+
+@dataclass(frozen=True)
+class Start:
+    """Weights and chains to begin from.
+
+    Attributes
+    ----------
+    mu
+        Weight of each cell, float64; θ and the intercept are left to the trainer.
+    chains
+        Codes of the chains, (n_chains, D).
+    edges
+        Tree edges as (parent, child), parents before their children.
+    """
+
+    mu: Floats
+    chains: npt.NDArray[np.uint16]
+    edges: tuple[tuple[int, int], ...]
+
+
+def tree_start(
+    layout: Layout,
+    d: npt.NDArray[np.floating],
+    rows: float,
+    n_chains: int,
+    seed: int,
+    *,
+    smoothing: float = 1.0,
+) -> Start:
+    """Chow-Liu start: the best tree, μ that describes it, and chains drawn from it.
+
+    Parameters
+    ----------
+    layout
+        Features and tables.
+    d
+        Count of each cell.
+    rows
+        Number of records.
+    n_chains
+        Number of chains to draw.
+    seed
+        Seed of the draws; the same chains come back whatever the machine or its threads.
+    smoothing
+        Pseudo-records added to each single and each pair, more than 0.
+    """
+    edges = _rooted(layout.n_features, _spanning_tree(mutual_information(layout, d)))
+    return _start(layout, d, rows, n_chains, seed, smoothing, edges)
+
+
+def independent_start(
+    layout: Layout,
+    d: npt.NDArray[np.floating],
+    rows: float,
+    n_chains: int,
+    seed: int,
+    *,
+    smoothing: float = 1.0,
+) -> Start:
+    """The start with independent features; parameters as in :func:`tree_start`."""
+    return _start(layout, d, rows, n_chains, seed, smoothing, ())
+
+
+def pair_tables(layout: Layout) -> dict[tuple[int, int], int]:
+    """For each pair of features that a plain table holds, the one with the fewest cells."""
+    best: dict[tuple[int, int], int] = {}
+    for t, scope in enumerate(layout.scopes):
+        if layout.hash_sizes[t]:
+            continue
+        for pair in combinations(scope, 2):
+            if pair not in best or layout.sizes[t] < layout.sizes[best[pair]]:
+                best[pair] = t
+    return dict(sorted(best.items()))
+
+
+def marginal(
+    layout: Layout, vector: npt.NDArray[np.floating], t: int, features: Iterable[int]
+) -> Floats:
+    """The cells of plain table ``t`` summed over all its features but those given."""
+    kept = set(features)
+    others = tuple(axis for axis, f in enumerate(layout.scopes[t]) if f not in kept)
+    return np.asarray(layout.table(vector, t).sum(axis=others, dtype=np.float64))
+
+
+def mutual_information(layout: Layout, d: npt.NDArray[np.floating]) -> dict[tuple[int, int], float]:
+    """Mutual information, in nats, of each pair of features that a plain table holds.
+
+    Plug-in estimate: negative counts are taken as 0, and nothing is taken off for the upward bias
+    (about (M_f − 1)(M_g − 1)/2n) of a finite number of records.
+    """
+    information = {}
+    for pair, t in pair_tables(layout).items():
+        counts = np.maximum(marginal(layout, d, t, pair), 0.0)
+        total = float(counts.sum())
+        if total <= 0:
+            information[pair] = 0.0
+            continue
+        counts /= total
+        entropies = [-xlogy(p, p).sum() for p in (counts.sum(axis=1), counts.sum(axis=0), counts)]
+        information[pair] = max(0.0, float(entropies[0] + entropies[1] - entropies[2]))
+    return information
+
+
+def _start(
+    layout: Layout,
+    d: npt.NDArray[np.floating],
+    rows: float,
+    n_chains: int,
+    seed: int,
+    smoothing: float,
+    edges: tuple[tuple[int, int], ...],
+) -> Start:
+    if not smoothing > 0:
+        raise InputError(
+            f"smoothing is {smoothing}: it must be more than 0, or empty cells have no logarithm"
+        )
+    singles = [_single(layout, d, rows, smoothing, f) for f in range(layout.n_features)]
+    tables = pair_tables(layout)
+    mu = np.zeros(layout.n_cells)
+    for f, share in enumerate(singles):
+        home = _home(layout, f)
+        if home is not None:
+            _place(layout, mu, home, (f,), np.log(share))
+
+    rng = np.random.Generator(np.random.Philox(seed))
+    columns = np.empty((layout.n_features, n_chains), np.uint16)
+    for root in sorted(set(range(layout.n_features)) - {child for _, child in edges}):
+        everyone = np.zeros(n_chains, np.uint16)
+        columns[root] = _draw(rng, everyone, singles[root][None, :])
+    for parent, child in edges:
+        pair = (min(parent, child), max(parent, child))
+        t = tables[pair]
+        counts = marginal(layout, d, t, pair)
+        if parent > child:
+            counts = counts.T
+        given = _conditional(counts, singles[parent], singles[child], rows, smoothing)
+        columns[child] = _draw(rng, columns[parent], given)
+        ratio = np.log(given)
+        ratio -= np.log(singles[child])
+        _place(layout, mu, t, pair, ratio if parent < child else ratio.T)
+    return Start(mu, np.ascontiguousarray(columns.T), edges)
+
+
+def _single(
+    layout: Layout, d: npt.NDArray[np.floating], rows: float, smoothing: float, f: int
+) -> Floats:
+    """Smoothed law of one feature, from every plain table that holds it; uniform if none does."""
+    counts = np.zeros(layout.cards[f])
+    for t, scope in enumerate(layout.scopes):
+        if f in scope and not layout.hash_sizes[t]:
+            cells_each = layout.sizes[t] / layout.cards[f]
+            counts += marginal(layout, d, t, (f,)) / cells_each
+    return _shares(np.maximum(counts, 0.0), rows, smoothing, np.full(counts.size, 1 / counts.size))
+
+
+def _conditional(counts: Floats, parent: Floats, child: Floats, rows: float, smoothing: float) -> Floats:
+    """Smoothed law of the child given the parent, a row each, raked to the singles."""
+    joint = _shares(np.maximum(counts, 0.0), rows, smoothing, np.multiply.outer(parent, child))
+    for _ in range(_RAKING_STEPS):
+        gap = child / joint.sum(axis=0)
+        joint *= gap
+        joint *= (parent / joint.sum(axis=1))[:, None]
+        if np.abs(gap - 1).max() < _RAKING_TOLERANCE:
+            break
+    joint /= joint.sum(axis=1, keepdims=True)
+    return joint
+
+
+def _shares(counts: Floats, rows: float, smoothing: float, prior: Floats) -> Floats:
+    """Counts as a law of ``rows`` records and ``smoothing`` more that follow the prior."""
+    total = float(counts.sum())
+    shares = counts * (rows / total) if total > 0 else rows * prior
+    shares += smoothing * prior
+    shares /= shares.sum()
+    return shares
+
+
+def _home(layout: Layout, f: int) -> int | None:
+    """The plain table with the fewest cells that holds a feature."""
+    holders = [t for t, scope in enumerate(layout.scopes) if f in scope and not layout.hash_sizes[t]]
+    return min(holders, key=lambda t: layout.sizes[t], default=None)
+
+
+def _place(layout: Layout, mu: Floats, t: int, features: Sequence[int], term: Floats) -> None:
+    """Add a function of some features of a table to the weights of its cells."""
+    shape = [layout.cards[f] if f in features else 1 for f in layout.scopes[t]]
+    cells = layout.table(mu, t)
+    cells += term.reshape(shape)
+
+
+def _draw(
+    rng: np.random.Generator, parent: npt.NDArray[np.uint16], given: Floats
+) -> npt.NDArray[np.uint16]:
+    """Draw a value for each chain given its parent's, by systematic sampling within each group.
+
+    The m chains that share a parent value, in random order, take the m points (j + u)/m of the
+    conditional's cumulated law, with one uniform u a group. Each chain follows its law exactly, and
+    the group's counts are within 1 of what is expected, where independent draws would spread by √m.
+    """
+    n_groups, n_values = given.shape
+    shuffled = rng.permutation(parent.size)
+    order = shuffled[np.argsort(parent[shuffled], kind="stable")]
+    sizes = np.bincount(parent, minlength=n_groups)
+    upto: Floats = given.cumsum(axis=1)
+    upto /= upto[:, -1:]
+    # Points j + u below m·F(b): as many as the integers below m·F(b) − u, from 0.
+    upto *= sizes[:, None]
+    upto -= rng.random((n_groups, 1))
+    np.ceil(upto, out=upto)
+    taken = np.diff(upto, axis=1, prepend=0.0).astype(np.int64)
+    values = np.empty(parent.size, np.uint16)
+    values[order] = np.repeat(np.tile(np.arange(n_values, dtype=np.uint16), n_groups), taken.reshape(-1))
+    return values
+
+
+def _spanning_tree(weights: dict[tuple[int, int], float]) -> list[tuple[int, int]]:
+    """Edges of the spanning forest of greatest weight (Kruskal; ties by feature order)."""
+    leader: dict[int, int] = {}
+
+    def find(f: int) -> int:
+        while leader.get(f, f) != f:
+            f = leader[f]
+        return f
+
+    edges = []
+    for pair in sorted(weights, key=lambda pair: (-weights[pair], pair)):
+        a, b = (find(f) for f in pair)
+        if a != b:
+            leader[a] = b
+            edges.append(pair)
+    return edges
+
+
+def _rooted(n_features: int, edges: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """The edges turned away from the first feature of each component, parents first."""
+    neighbours: list[list[int]] = [[] for _ in range(n_features)]
+    for a, b in edges:
+        neighbours[a].append(b)
+        neighbours[b].append(a)
+    seen: set[int] = set()
+    rooted: list[tuple[int, int]] = []
+    for root in range(n_features):
+        if root in seen:
+            continue
+        seen.add(root)
+        waiting = [root]
+        for parent in waiting:
+            for child in sorted(neighbours[parent]):
+                if child not in seen:
+                    seen.add(child)
+                    waiting.append(child)
+                    rooted.append((parent, child))
+    return tuple(rooted)

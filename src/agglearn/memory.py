@@ -1,0 +1,53 @@
+"""A limit on memory, asked before anything large is made.
+
+The limit is half of what the machine has free, or what ``AGGLEARN_MEMORY`` says (``8GiB``, ``500MB``).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+from agglearn.errors import InputError, TooLargeError
+
+_UNITS = {"": 1, "K": 10, "M": 20, "G": 30, "T": 40}
+
+
+def limit() -> int:
+    """Bytes that one request may take."""
+    setting = os.environ.get("AGGLEARN_MEMORY")
+    if setting:
+        return parse_size(setting)
+    try:
+        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError, AttributeError):
+        return 4 << 30
+    return max(free // 2, 1 << 28)
+
+
+def parse_size(text: str) -> int:
+    """Bytes of a size such as ``8GiB``, ``500MB`` or ``1e9``."""
+    match = re.fullmatch(r"\s*([0-9.]+(?:e[0-9]+)?)\s*([KMGT]?)(i?B)?\s*", text, re.IGNORECASE)
+    if not match:
+        raise InputError(f"AGGLEARN_MEMORY={text!r} is not a size: write one like 8GiB or 500MB")
+    unit = match[2].upper()
+    return int(float(match[1]) * (1 << _UNITS[unit] if unit else 1))
+
+
+def size(n_bytes: float) -> str:
+    """A number of bytes as a person writes it."""
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if n_bytes < 1024:
+            return f"{n_bytes:.0f} {unit}" if unit == "bytes" else f"{n_bytes:.1f} {unit}"
+        n_bytes /= 1024
+    return f"{n_bytes:.1f} TiB"
+
+
+def require(n_bytes: int, what: str, advice: str) -> None:
+    """Refuse a request that would not fit, saying what it would need."""
+    allowed = limit()
+    if n_bytes > allowed:
+        raise TooLargeError(
+            f"{what} would need {size(n_bytes)} of memory, and {size(allowed)} may be used: {advice} "
+            "(AGGLEARN_MEMORY raises the limit)"
+        )

@@ -1,0 +1,360 @@
+"""Safe files: a folder with a manifest and Parquet tables, written whole or not at all.
+
+A folder is prepared under a temporary name beside its target, synced, and renamed. Every file's
+SHA-256 stands in the manifest, and the manifest carries its own, so a truncated or edited file is
+noticed. Reading parses JSON and Parquet and runs no code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from agglearn.errors import AgglearnError, InputError, StoreError
+from agglearn.schema import Schema
+from agglearn.tables import AggregatedData, Noise, Table
+
+FORMAT = "agglearn.tables"
+VERSION = 1
+_MANIFEST = "manifest.json"
+
+
+# --- folders and files -----------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def new_folder(target: Path, format_name: str) -> Iterator[Path]:
+    """Give a temporary folder to fill, and put it in the place of ``target`` if all went well."""
+    target = Path(os.path.abspath(target))
+    refuse_foreign(target, format_name)
+    _sweep_leftovers(target)
+    work = target.parent / f".{target.name}.{os.getpid()}.tmp"
+    try:
+        work.mkdir(parents=True)
+    except OSError as error:
+        raise StoreError(f"{target}: cannot write there ({error.strerror})") from None
+    try:
+        yield work
+        for path in sorted(work.rglob("*")):
+            _sync(path)
+        _sync(work)
+        _replace(work, target)
+        _sync(target.parent)
+    except BaseException:
+        shutil.rmtree(work, ignore_errors=True)
+        raise
+
+
+def refuse_foreign(target: Path, format_name: str) -> None:
+    """Refuse to overwrite anything that is not a folder of this format."""
+    if not target.exists():
+        return
+    mine = False
+    with contextlib.suppress(AgglearnError):
+        mine = target.is_dir() and read_json(target / _MANIFEST).get("format") == format_name
+    if not mine:
+        raise StoreError(
+            f"{target} exists and is not ours to overwrite: remove it or name another output"
+        )
+
+
+def _sweep_leftovers(target: Path) -> None:
+    """Remove what a killed writer of the same target left behind."""
+    for path in target.parent.glob(f".{target.name}.*.tmp"):
+        pid = re.search(r"\.(\d+)\.tmp$", path.name)
+        if pid and not _alive(int(pid[1])):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _replace(work: Path, target: Path) -> None:
+    if not target.exists():
+        work.rename(target)
+        return
+    # A folder cannot be renamed over another: the old one steps aside first.
+    old = target.parent / f".{target.name}.old.{os.getpid()}.tmp"
+    target.rename(old)
+    work.rename(target)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def new_file(target: Path) -> Iterator[Path]:
+    """Give a temporary file name to write, and put it in the place of ``target`` if all went well."""
+    target = Path(os.path.abspath(target))
+    if target.is_dir():
+        raise StoreError(f"{target} is a folder: name a file")
+    work = target.parent / f".{target.name}.{os.getpid()}.tmp"
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        yield work
+        _sync(work)
+        os.replace(work, target)
+    except OSError as error:
+        raise StoreError(f"{target}: cannot write there ({error.strerror})") from None
+    finally:
+        work.unlink(missing_ok=True)
+
+
+def write_text(target: Path, text: str) -> None:
+    """Write a text file atomically."""
+    with new_file(target) as work:
+        work.write_text(text, encoding="utf-8")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object."""
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise StoreError(f"{path} does not exist") from None
+    except OSError as error:
+        raise StoreError(f"{path} cannot be read ({error.strerror})") from None
+    except ValueError:
+        raise StoreError(f"{path} is not JSON: it is damaged or not one of ours") from None
+    if not isinstance(document, dict):
+        raise StoreError(f"{path} is not a JSON object: it is damaged or not one of ours")
+    return document
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _manifest_digest(document: Mapping[str, Any]) -> str:
+    body = {k: v for k, v in document.items() if k != "sha256"}
+    return _digest(json.dumps(body, sort_keys=True, ensure_ascii=False).encode())
+
+
+def write_manifest(folder: Path, document: dict[str, Any]) -> None:
+    """Write the manifest of a folder, with its own checksum."""
+    document = json.loads(json.dumps(document))  # tuples become lists before they are summed
+    document["sha256"] = _manifest_digest(document)
+    text = json.dumps(document, indent=1, ensure_ascii=False)
+    (folder / _MANIFEST).write_text(text + "\n", encoding="utf-8")
+
+
+def read_manifest(folder: Path, format_name: str, version: int) -> dict[str, Any]:
+    """Read and verify the manifest of a folder of one format and version."""
+    folder = Path(folder)
+    if not folder.exists():
+        raise StoreError(f"{folder} does not exist")
+    if not (folder / _MANIFEST).is_file():
+        raise StoreError(f"{folder} is not a folder of {format_name}: it has no {_MANIFEST}")
+    document = read_json(folder / _MANIFEST)
+    if document.get("format") != format_name:
+        raise StoreError(f"{folder}: expected {format_name}, found {document.get('format')!r}")
+    if document.get("version") != version:
+        raise StoreError(
+            f"{folder}: format version {document.get('version')!r}, and this agglearn reads {version}: "
+            "use the agglearn that wrote it, or write it again"
+        )
+    if document.get("sha256") != _manifest_digest(document):
+        raise StoreError(f"{folder / _MANIFEST} was changed after it was written: make it again")
+    return document
+
+
+def write_parquet(folder: Path, name: str, table: Any) -> str:
+    """Write one Parquet file and return its checksum."""
+    path = folder / name
+    path.parent.mkdir(exist_ok=True)
+    pq.write_table(table, path, compression="zstd")
+    return _digest(path.read_bytes())
+
+
+def read_parquet(folder: Path, name: str, sha256: str) -> Any:
+    """Read one Parquet file, verified by its checksum."""
+    path = folder / name
+    try:
+        data = path.read_bytes()
+    except OSError:
+        raise StoreError(f"{path} is missing: the folder is not whole") from None
+    if _digest(data) != sha256:
+        raise StoreError(f"{path} is damaged or was changed: its checksum is not the manifest's")
+    return pq.read_table(pa.BufferReader(data))
+
+
+# --- aggregated data -------------------------------------------------------------------------------
+
+
+def save(data: AggregatedData, target: str | Path) -> None:
+    """Write aggregated data as a folder, atomically."""
+    with new_folder(Path(target), FORMAT) as folder:
+        entries = [
+            _write_table(folder, position, table, data.schema)
+            for position, table in enumerate(data.tables.values())
+        ]
+        write_manifest(
+            folder,
+            {
+                "format": FORMAT,
+                "version": VERSION,
+                "rows": data.rows,
+                "positives": data.positives,
+                "absent": data.absent,
+                "floor": data.floor,
+                "split": data.split,
+                "schema": data.schema.to_json(),
+                "tables": entries,
+            },
+        )
+
+
+def load(source: str | Path) -> AggregatedData:
+    """Read aggregated data from its folder."""
+    folder = Path(source)
+    document = read_manifest(folder, FORMAT, VERSION)
+    try:
+        schema = Schema.from_json(document["schema"], str(folder / _MANIFEST))
+        tables = [_read_table(folder, entry, schema, document["absent"]) for entry in document["tables"]]
+        return AggregatedData(
+            schema=schema,
+            tables={t.features: t for t in tables},
+            rows=document["rows"],
+            positives=tuple(document["positives"]),
+            absent=document["absent"],
+            floor=document["floor"],
+            split=document["split"],
+        )
+    except (KeyError, TypeError, ValueError, AttributeError, pa.ArrowException) as error:
+        raise StoreError(
+            f"{folder} is damaged ({type(error).__name__}: {error}): make it again"
+        ) from None
+
+
+def load_schema(source: str | Path) -> Schema:
+    """Read a schema file, or take the schema of an ``.agg`` folder."""
+    path = Path(source)
+    if path.is_dir():
+        return Schema.from_json(read_manifest(path, FORMAT, VERSION)["schema"], str(path))
+    return Schema.from_json(read_json(path), str(path))
+
+
+def save_schema(schema: Schema, target: str | Path) -> None:
+    """Write a schema as a JSON file, to be read again or edited by hand."""
+    write_text(Path(target), json.dumps(schema.to_json(), indent=1, ensure_ascii=False) + "\n")
+
+
+def _columns(scope: tuple[str, ...], hashed: bool, schema: Schema) -> dict[str, Any]:
+    """Names of a table's columns; features and labels keep theirs, the others make way."""
+    axes = ["bucket"] if hashed else list(scope)
+    taken = {*scope, *schema.label_names}
+    count = "count"
+    while count in taken:
+        count += "_"
+    if hashed:
+        while axes[0] in {*taken, count}:
+            axes[0] += "_"
+    return {"axes": axes, "count": count, "sums": list(schema.label_names)}
+
+
+def _write_table(folder: Path, position: int, table: Table, schema: Schema) -> dict[str, Any]:
+    columns = _columns(table.features, table.hashed, schema)
+    keep = _kept(table)
+    cells = np.flatnonzero(keep.reshape(-1))
+    index = np.unravel_index(cells, table.counts.shape)
+    arrays = [pa.array(index[0])] if table.hashed else []
+    if not table.hashed:
+        for name, codes in zip(table.features, index, strict=True):
+            modalities = pa.array(schema.feature(name).modalities, pa.string())
+            arrays.append(pa.DictionaryArray.from_arrays(pa.array(codes.astype(np.int32)), modalities))
+    arrays.append(pa.array(table.counts.reshape(-1)[cells]))
+    arrays += [pa.array(s.reshape(-1)[cells]) for s in table.sums]
+    slug = "-".join(re.sub(r"[^A-Za-z0-9]+", "_", f)[:24].strip("_") for f in table.features)
+    name = f"tables/{position:04d}-{slug[:80]}.parquet"
+    names = [*columns["axes"], columns["count"], *columns["sums"]]
+    return {
+        "file": name,
+        "sha256": write_parquet(folder, name, pa.table(arrays, names=names)),
+        "features": table.features,
+        "columns": columns,
+        "buckets": table.n_cells if table.hashed else None,
+        "integer": bool(np.issubdtype(table.counts.dtype, np.integer)),
+        "unknown": table.unknown.tolist(),
+        "noise": str(table.noise) if table.noise else None,
+        "all_measured": table.measured is None,
+    }
+
+
+def _kept(table: Table) -> npt.NDArray[np.bool_]:
+    """Cells that must be written: those measured, less the zeros of an exact table."""
+    if table.measured is not None:
+        return table.measured
+    if table.noise is not None:
+        return np.ones(table.counts.shape, bool)
+    kept: npt.NDArray[np.bool_] = (table.counts != 0) | (table.sums != 0).any(axis=0)
+    return kept
+
+
+def _read_table(folder: Path, entry: Mapping[str, Any], schema: Schema, absent: str) -> Table:
+    features = tuple(entry["features"])
+    rows = read_parquet(folder, entry["file"], entry["sha256"])
+    columns = entry["columns"]
+    hashed = entry["buckets"] is not None
+    if hashed:
+        shape: tuple[int, ...] = (entry["buckets"],)
+        cells = rows[columns["axes"][0]].to_numpy()
+    else:
+        shape = tuple(schema.feature(f).n_modalities for f in features)
+        cells = np.zeros(len(rows), np.int64)
+        for name, card in zip(features, shape, strict=True):
+            column = rows[name].combine_chunks()
+            if not pa.types.is_dictionary(column.type):
+                column = column.dictionary_encode()
+            code_of = schema.feature(name).code_of
+            codes = np.array([code_of[m] for m in column.dictionary.to_pylist()], np.int64)
+            cells = cells * card + codes[column.indices.to_numpy()]
+    dtype = np.int64 if entry["integer"] else np.float64
+    numbers = np.zeros((1 + len(columns["sums"]), int(np.prod(shape))), dtype)
+    for row, name in zip(numbers, [columns["count"], *columns["sums"]], strict=True):
+        row[cells] = rows[name].to_numpy()
+    measured = None
+    if not entry["all_measured"]:
+        measured = np.zeros(numbers.shape[1], bool)
+        measured[cells] = True
+    return Table(
+        features=features,
+        counts=numbers[0].reshape(shape),
+        sums=numbers[1:].reshape(-1, *shape),
+        unknown=np.array(entry["unknown"], dtype),
+        hashed=hashed,
+        noise=Noise.parse(entry["noise"]) if entry["noise"] else None,
+        measured=None if measured is None else measured.reshape(shape),
+    )
+
+
+def output_path(text: str, suffix: str) -> Path:
+    """The path of an output folder, which must end in its suffix so that nothing else is hit."""
+    path = Path(text)
+    if path.suffix != suffix:
+        raise InputError(f"output {text!r} must end in {suffix}")
+    return path
