@@ -154,6 +154,8 @@ def _check_margins(tables: list[Table], data: AggregatedData, report: CheckRepor
     if not degrees:
         return None
     implied = float(np.sqrt(squares / degrees))
+    if implied < 1e-9 * data.rows:  # rounding of the arithmetic, not of the tables
+        implied = 0.0
     declared = report.noise_declared
     if declared and all(t.noise for t in tables):
         # The relative error of a standard deviation from k squares is 1/√(2k); five of those, and a

@@ -19,6 +19,13 @@ from agglearn.errors import InputError
 Column: TypeAlias = Any  # pa.Array or pa.ChunkedArray: pyarrow ships no types
 
 _LARGEST_EXACT_FLOAT = 2.0**53
+_UNFIT = (
+    pa.types.is_binary,
+    pa.types.is_large_binary,
+    pa.types.is_binary_view,
+    pa.types.is_fixed_size_binary,
+    pa.types.is_interval,
+)
 
 
 def value_type(arrow_type: Any) -> str:
@@ -26,13 +33,15 @@ def value_type(arrow_type: Any) -> str:
     t = arrow_type.value_type if pa.types.is_dictionary(arrow_type) else arrow_type
     if pa.types.is_boolean(t):
         return "boolean"
-    if pa.types.is_integer(t):
+    if pa.types.is_integer(t) or pa.types.is_duration(t):
         return "integer"
     if pa.types.is_floating(t) or pa.types.is_decimal(t):
         return "float"
     if pa.types.is_date(t):
         return "date"
-    if pa.types.is_temporal(t):
+    if pa.types.is_time(t):
+        return "time"
+    if pa.types.is_timestamp(t):
         return "timestamp"
     return "string"
 
@@ -40,7 +49,7 @@ def value_type(arrow_type: Any) -> str:
 def check_supported(name: str, arrow_type: Any) -> None:
     """Refuse a column whose values are neither scalars of a known kind nor text."""
     t = arrow_type.value_type if pa.types.is_dictionary(arrow_type) else arrow_type
-    if pa.types.is_nested(t) or pa.types.is_binary(t) or pa.types.is_large_binary(t):
+    if pa.types.is_nested(t) or any(unfit(t) for unfit in _UNFIT):
         raise InputError(
             f"column {name!r} has type {t}, which is neither a category nor a number: "
             "leave it out with --exclude, or turn it into text"
@@ -74,15 +83,22 @@ def as_text(values: Column) -> Any:
     if pa.types.is_dictionary(t):
         return as_text(array.dictionary_decode())
     if pa.types.is_floating(t):
-        array = pc.if_else(pc.is_nan(array), pa.scalar(None, t), array)
-        numbers = array.to_numpy(zero_copy_only=False)
-        present = numbers[~np.isnan(numbers)]
-        whole = present.size == 0 or bool(
-            np.all((np.abs(present) < _LARGEST_EXACT_FLOAT) & (present == np.floor(present)))
-        )
-        # Integers with gaps arrive as floats from pandas: 5.0 must still be the category "5".
-        return array.cast(pa.int64() if whole else pa.float64()).cast(pa.string())
-    return array.cast(pa.string())
+        return _float_text(array.cast(pa.float64()))
+    texts = array.cast(pa.string())
+    if pa.types.is_timestamp(t) or pa.types.is_time(t) or pa.types.is_decimal(t):
+        # The unit and the scale are the engine's choice: the value alone must decide the text.
+        texts = pc.replace_substring_regex(texts, r"(\.\d*[1-9])0+(Z?)$", r"\1\2")
+        texts = pc.replace_substring_regex(texts, r"\.0+(Z?)$", r"\1")
+    return texts
+
+
+def _float_text(array: Any) -> Any:
+    missing = pc.or_kleene(array.is_null(), pc.is_nan(array))
+    array = pc.if_else(missing, pa.scalar(None, pa.float64()), array)
+    # Integers with gaps arrive as floats from pandas: 5.0 must still be the category "5".
+    whole = pc.and_(pc.equal(pc.floor(array), array), pc.less(pc.abs(array), _LARGEST_EXACT_FLOAT))
+    integers = pc.if_else(whole, array, pa.scalar(None, pa.float64())).cast(pa.int64())
+    return pc.coalesce(integers.cast(pa.string()), array.cast(pa.string()))
 
 
 def as_numbers(column: Column) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
@@ -93,8 +109,10 @@ def as_numbers(column: Column) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.
         numbers, bad = as_numbers(dictionary)
         numbers, bad = np.append(numbers, np.nan), np.append(bad, False)  # index -1: missing
         return numbers[index], bad[index]
-    if pa.types.is_string(array.type) or pa.types.is_large_string(array.type):
-        return _parse(array)
+    if value_type(array.type) == "string" and not pa.types.is_null(array.type):
+        return _parse(array.cast(pa.large_string()))
+    if pa.types.is_duration(array.type):
+        array = array.cast(pa.int64())
     if pa.types.is_temporal(array.type):
         return np.full(len(array), np.nan), array.is_valid().to_numpy(zero_copy_only=False)
     if pa.types.is_boolean(array.type):

@@ -19,8 +19,9 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from agglearn.columns import Column, as_numbers, as_text, distinct, one_array
+from agglearn.columns import Column, as_numbers, as_text, distinct, one_array, value_type
 from agglearn.errors import SchemaError
 
 Codes: TypeAlias = npt.NDArray[np.uint16]
@@ -29,11 +30,12 @@ MAX_MODALITIES = 65_534
 OTHER = "(other)"
 MISSING = "(missing)"
 
-_ARROW_TYPES = {
+VALUE_TYPES = {
     "boolean": pa.bool_(),
     "integer": pa.int64(),
     "float": pa.float64(),
     "date": pa.date32(),
+    "time": pa.string(),  # Arrow reads no time of day from text
     "timestamp": pa.timestamp("us"),
     "string": pa.string(),
 }
@@ -101,8 +103,8 @@ class Categorical(_Feature):
     values
         The vocabulary, as canonical text.
     value_type
-        What the values were before they became text: string, integer, boolean, float, date or
-        timestamp.
+        What the values were before they became text: string, integer, boolean, float, date, time
+        or timestamp.
     other
         Whether every value outside the vocabulary shares one modality. Without it such a value is
         unknown.
@@ -134,7 +136,7 @@ class Categorical(_Feature):
             return None
         numbers = [int(v) for v in self.values]
         low, span = min(numbers), max(numbers) - min(numbers) + 1
-        if span > 1 << 20:
+        if span > 1 << 20 or max(numbers) > np.iinfo(np.int64).max:
             return None
         codes = np.full(span + 1, self._default, np.uint16)  # the last one: outside the range
         codes[np.array(numbers) - low] = np.arange(len(numbers))
@@ -143,14 +145,16 @@ class Categorical(_Feature):
     def encode(self, column: Column) -> Codes:
         """Codes of a raw column."""
         array = one_array(column)
-        if pa.types.is_integer(array.type) and not array.null_count and self._integer_codes:
+        plain = pa.types.is_integer(array.type) and not pa.types.is_uint64(array.type)
+        if plain and not array.null_count and self._integer_codes:
             low, codes = self._integer_codes
-            numbers = array.to_numpy()
-            index = numbers.astype(np.int64) - low
+            index = array.to_numpy().astype(np.int64) - low
             outside = np.uint64(len(codes) - 1)
             # A negative index wraps to a huge unsigned one, so one comparison guards both ends.
             found: Codes = codes[np.minimum(index.view(np.uint64), outside).view(np.int64)]
             return found
+        if self.value_type == "boolean" and value_type(array.type) == "string":
+            array = pc.utf8_lower(as_text(array))  # some tools write True, some true
         return _look_up(array, self._value_codes, self._default, self.missing_code)
 
     def decode(self, codes: Codes, rng: np.random.Generator) -> Any:
@@ -158,7 +162,10 @@ class Categorical(_Feature):
         texts: list[str | None] = [*self._own_modalities()]
         texts += [None] * (self.n_modalities + 1 - len(texts))
         array = pa.array(texts, pa.string()).take(pa.array(codes))
-        return array if self.other else array.cast(_ARROW_TYPES[self.value_type])
+        try:
+            return array if self.other else array.cast(VALUE_TYPES[self.value_type])
+        except pa.ArrowInvalid:  # a timestamp with a zone, a value added by hand
+            return array
 
 
 @dataclass(frozen=True)
@@ -194,10 +201,11 @@ class Binned(_Feature):
     kind: ClassVar[str] = "numeric"
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         keys = [(c.value, c.after) for c in self.cuts]
-        if sorted(set(keys)) != keys or not np.all(np.isfinite([c.value for c in self.cuts])):
+        numbers = [self.low, self.high, *(c.value for c in self.cuts)]
+        if sorted(set(keys)) != keys or not np.all(np.isfinite(numbers)):
             raise SchemaError(f"feature {self.name!r}: bin edges must be finite and increasing")
+        super().__post_init__()
 
     @cached_property
     def _edges(self) -> npt.NDArray[np.float64]:
@@ -225,15 +233,21 @@ class Binned(_Feature):
     def decode(self, codes: Codes, rng: np.random.Generator) -> Any:
         """Raw values of codes: a uniform draw within each bin."""
         edges = self._edges
-        low = np.concatenate([[min(self.low, edges[0])] if len(edges) else [self.low], edges])
-        high = np.concatenate([edges, [max(self.high, edges[-1])] if len(edges) else [self.high]])
-        known = codes < len(low)
-        bins = np.where(known, codes, 0)
-        start, stop = low[bins], np.maximum(low[bins], np.nextafter(high[bins], -np.inf))
-        values = start + (stop - start) * rng.random(len(codes))
+        low, high = self.low, self.high
+        if len(edges):  # given edges may lie beyond the range: an outer bin then holds one value
+            below = np.ceil(edges[0]) - 1 if self.integer else np.nextafter(edges[0], -np.inf)
+            low, high = min(low, below), max(high, np.ceil(edges[-1]) if self.integer else edges[-1])
+        starts = np.concatenate([[low], edges])
+        stops = np.concatenate([np.nextafter(edges, -np.inf), [high]])
         if self.integer:
-            start, stop = np.ceil(start), np.floor(np.maximum(stop, np.ceil(start)))
-            values = np.floor(start + (stop - start + 1) * rng.random(len(codes)))
+            starts = np.ceil(starts)
+            stops = np.maximum(np.floor(stops), starts)
+        known = codes < len(starts)
+        bins = np.where(known, codes, 0)
+        start, stop = starts[bins], stops[bins]
+        drawn = rng.random(len(codes))
+        steps = np.floor((stop - start + 1) * drawn) if self.integer else (stop - start) * drawn
+        values = np.minimum(start + steps, stop)
         array = pa.array(values, mask=~known)
         return array.cast(pa.int64(), safe=False) if self.integer else array
 

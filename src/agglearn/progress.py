@@ -13,10 +13,10 @@ _PATIENCE = 1.0  # seconds before a bar is worth showing
 @contextmanager
 def meter(
     what: str, total: float | None = None, unit: str = "rows", *, show: bool = True
-) -> Iterator[Callable[[float], None]]:
-    """Give a function to call with each amount done; it draws a bar with the rate once it takes long."""
+) -> Iterator[Callable[..., None]]:
+    """Give a function ``advance(amount, note="")`` that draws a bar with the rate once it takes long."""
     if not show or not sys.stderr.isatty():
-        yield lambda _: None
+        yield lambda amount, note="": None
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -33,7 +33,7 @@ def meter(
     began = time.perf_counter()
     done, shown = 0.0, False
 
-    def advance(amount: float) -> None:
+    def advance(amount: float, note: str = "") -> None:
         nonlocal done, shown
         done += amount
         elapsed = time.perf_counter() - began
@@ -41,7 +41,7 @@ def meter(
             bar.start()
             shown = True
         if shown:
-            bar.update(task, completed=done, rate=f"{done:,.0f} {unit}, {done / elapsed:,.0f}/s")
+            bar.update(task, completed=done, rate=f"{done:,.0f} {unit}, {done / elapsed:,.0f}/s  {note}")
 
     try:
         yield advance

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from agglearn.columns import Column, as_text, distinct
 from agglearn.errors import InputError, SchemaError
-from agglearn.features import Binned, Categorical, Cut, Encoded, Feature
+from agglearn.features import VALUE_TYPES, Binned, Categorical, Cut, Encoded, Feature
 
 _TRUE = {"1", "true", "True", "TRUE"}
 _FALSE = {"0", "false", "False", "FALSE"}
@@ -26,10 +26,28 @@ _SHOWN = 4
 
 @dataclass(frozen=True)
 class Label:
-    """A column to predict: 0/1 or true/false as it is, or anything with its positive value named."""
+    """A column to predict: 0/1 or true/false as it is, or anything with its positive value named.
+
+    ``negative`` is the other value, where the positive one is named and there is just one other.
+    """
 
     name: str
     positive: str | None = None
+    negative: str | None = None
+
+    @property
+    def classes(self) -> npt.NDArray[Any]:
+        """The negative and the positive class: raw values where both are known, else 0 and 1."""
+        if self.positive is None or self.negative is None:
+            return np.array([0, 1])
+        return np.array([self.negative, self.positive], dtype=object)
+
+    def decode(self, y: npt.NDArray[np.uint8]) -> Any:
+        """Raw values of coded labels, as an Arrow array."""
+        if self.positive is None:
+            return pa.array(y.astype(np.int64))
+        other = f"not {self.positive}" if self.negative is None else self.negative
+        return pa.array([other, self.positive]).take(pa.array(y.astype(np.int64)))
 
     def encode(self, column: Column) -> npt.NDArray[np.uint8]:
         """1 where the record is positive, 0 where it is negative."""
@@ -41,13 +59,14 @@ class Label:
                 f"label {self.name!r} is missing in record {missing + 1} of the batch read: "
                 "every record needs a label; leave out those that have none"
             )
-        return np.array([self._code(t) for t in texts], np.uint8)[index]
+        codes = np.zeros(len(texts), np.uint8)
+        for i in np.unique(index):  # a dictionary may list values that no record has
+            codes[i] = self._code(texts[i])
+        return codes[index]
 
-    def _code(self, text: str | None) -> int:
-        if text is None:
-            return 0
+    def _code(self, text: str) -> int:
         if self.positive is not None:
-            return int(text.strip() == self.positive)
+            return int(text.strip() == self.positive.strip())
         if text.strip() in _TRUE or text.strip() in _FALSE:
             return int(text.strip() in _TRUE)
         raise InputError(
@@ -134,7 +153,7 @@ class Schema:
         """The schema as plain JSON values."""
         return {
             "features": [_feature_to_json(f) for f in self.features],
-            "labels": [{"name": x.name, "positive": x.positive} for x in self.labels],
+            "labels": [vars(label) for label in self.labels],
         }
 
     @classmethod
@@ -142,7 +161,7 @@ class Schema:
         """The schema that :meth:`to_json` wrote; ``where`` names the file in errors."""
         try:
             features = tuple(_feature_from_json(f) for f in document["features"])
-            labels = tuple(Label(str(x["name"]), x.get("positive")) for x in document["labels"])
+            labels = tuple(_label_from_json(x) for x in document["labels"])
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise SchemaError(f"{where}: not a schema ({type(error).__name__}: {error})") from None
         return cls(features, labels)
@@ -190,17 +209,34 @@ def _feature_to_json(feature: Feature) -> dict[str, Any]:
     return common | own
 
 
+def _label_from_json(document: Mapping[str, Any]) -> Label:
+    values = [document.get("positive"), document.get("negative")]
+    return Label(str(document["name"]), *(None if v is None else str(v) for v in values))
+
+
+def _texts(document: Mapping[str, Any], key: str) -> tuple[str, ...]:
+    """A list of different texts."""
+    if not isinstance(document[key], list):
+        raise ValueError(f"feature {document['name']!r}: {key} is not a list")
+    texts = tuple(str(v) for v in document[key])
+    if len(set(texts)) != len(texts):
+        raise ValueError(f"feature {document['name']!r} lists one of its {key} twice")
+    return texts
+
+
 def _feature_from_json(document: Mapping[str, Any]) -> Feature:
     name, kind, missing = str(document["name"]), document["kind"], bool(document["missing"])
     if kind == Categorical.kind:
-        values = tuple(str(v) for v in document["values"])
-        if len(set(values)) != len(values):
-            raise ValueError(f"feature {name!r} lists a value twice")
+        values, value_type = _texts(document, "values"), document.get("value_type", "string")
+        if value_type not in VALUE_TYPES:
+            raise ValueError(f"feature {name!r} has values of unknown type {value_type!r}")
+        if value_type == "integer" and any(v != str(int(v)) for v in values):
+            raise ValueError(f"feature {name!r} has a value that is not written as an integer")
         return Categorical(
             name=name,
             missing=missing,
             values=values,
-            value_type=str(document.get("value_type", "string")),
+            value_type=value_type,
             other=bool(document.get("other", False)),
         )
     if kind == Binned.kind:
@@ -215,9 +251,8 @@ def _feature_from_json(document: Mapping[str, Any]) -> Feature:
             integer=bool(document.get("integer", False)),
         )
     if kind == Encoded.kind:
-        groups = tuple(str(g) for g in document["groups"])
+        groups, values = _texts(document, "groups"), _texts(document, "values")
         codes = tuple(int(c) for c in document["codes"])
-        values = tuple(str(v) for v in document["values"])
         if len(codes) != len(values) or not all(0 <= c < len(groups) for c in codes):
             raise ValueError(f"feature {name!r}: codes do not fit its groups and values")
         return Encoded(name=name, missing=missing, groups=groups, values=values, codes=codes)

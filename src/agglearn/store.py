@@ -122,7 +122,8 @@ def new_file(target: Path) -> Iterator[Path]:
     except OSError as error:
         raise StoreError(f"{target}: cannot write there ({error.strerror})") from None
     finally:
-        work.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            work.unlink()
 
 
 def write_text(target: Path, text: str) -> None:
@@ -193,14 +194,40 @@ def write_parquet(folder: Path, name: str, table: Any) -> str:
 
 def read_parquet(folder: Path, name: str, sha256: str) -> Any:
     """Read one Parquet file, verified by its checksum."""
-    path = folder / name
+    return pq.read_table(pa.BufferReader(_verified(folder / name, sha256)))
+
+
+def _verified(path: Path, sha256: str) -> bytes:
     try:
         data = path.read_bytes()
     except OSError:
         raise StoreError(f"{path} is missing: the folder is not whole") from None
     if _digest(data) != sha256:
         raise StoreError(f"{path} is damaged or was changed: its checksum is not the manifest's")
-    return pq.read_table(pa.BufferReader(data))
+    return data
+
+
+def write_arrays(folder: Path, name: str, arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, Any]:
+    """Write arrays as Arrow files and return what the manifest says of them."""
+    entries = {}
+    for key, array in arrays.items():
+        path = folder / f"{name}-{key}.arrow"
+        column = pa.table({key: pa.array(np.ascontiguousarray(array).reshape(-1))})
+        with pa.ipc.new_file(str(path), column.schema) as writer:
+            writer.write_table(column)
+        entries[key] = {"file": path.name, "shape": array.shape, "sha256": _digest(path.read_bytes())}
+    return entries
+
+
+def read_arrays(folder: Path, entries: Mapping[str, Any]) -> dict[str, npt.NDArray[Any]]:
+    """Read the arrays that :func:`write_arrays` wrote, verified by their checksums."""
+    arrays = {}
+    for key, entry in entries.items():
+        data = _verified(folder / entry["file"], entry["sha256"])
+        with pa.ipc.open_file(pa.BufferReader(data)) as reader:
+            column = reader.read_all().column(0).combine_chunks()
+        arrays[key] = column.to_numpy(zero_copy_only=False).reshape(entry["shape"]).copy()
+    return arrays
 
 
 # --- aggregated data -------------------------------------------------------------------------------
@@ -264,10 +291,11 @@ def save_schema(schema: Schema, target: str | Path) -> None:
     write_text(Path(target), json.dumps(schema.to_json(), indent=1, ensure_ascii=False) + "\n")
 
 
-def _columns(scope: tuple[str, ...], hashed: bool, schema: Schema) -> dict[str, Any]:
+def table_columns(scope: tuple[str, ...], hashed: bool, schema: Schema) -> dict[str, Any]:
     """Names of a table's columns; features and labels keep theirs, the others make way."""
     axes = ["bucket"] if hashed else list(scope)
-    taken = {*scope, *schema.label_names}
+    # Most databases take "Count" and "count" for the same name.
+    taken = {name.casefold() for name in (*scope, *schema.label_names)}
     count = "count"
     while count in taken:
         count += "_"
@@ -278,7 +306,7 @@ def _columns(scope: tuple[str, ...], hashed: bool, schema: Schema) -> dict[str, 
 
 
 def _write_table(folder: Path, position: int, table: Table, schema: Schema) -> dict[str, Any]:
-    columns = _columns(table.features, table.hashed, schema)
+    columns = table_columns(table.features, table.hashed, schema)
     keep = _kept(table)
     cells = np.flatnonzero(keep.reshape(-1))
     index = np.unravel_index(cells, table.counts.shape)

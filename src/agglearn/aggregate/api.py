@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agglearn.aggregate.lazy import count_tables_lazy, is_lazy, survey_lazy
-from agglearn.aggregate.learn import Coding, ColumnNote, learn_feature
+from agglearn.aggregate.learn import Coding, ColumnNote, learn_feature, learn_label
 from agglearn.aggregate.sources import ReadOptions, open_source
 from agglearn.aggregate.split import TRAIN, check_split
 from agglearn.aggregate.stream import Columns, Split, TargetEncoding, count_tables, learn_schema
@@ -137,7 +137,7 @@ def aggregate_split(
             raise InputError(
                 "target encodings are part of a schema: they cannot be learnt beside a given one"
             )
-        schema = Schema(schema.features, labels)
+        schema = Schema(schema.features, tuple(_known_label(label, schema) for label in labels))
         if features is not None or exclude:
             schema = schema.select(columns.feature_names([*schema.names, *schema.label_names]))
     shares = dict(split or {})
@@ -184,6 +184,12 @@ def make_labels(
     return tuple(Label(n, None if v is None else str(v)) for n, v in zip(names, values, strict=True))
 
 
+def _known_label(label: Label, schema: Schema) -> Label:
+    """The schema's own label where it is the same, so that its negative value is kept."""
+    same = [x for x in schema.labels if (x.name, x.positive) == (label.name, label.positive)]
+    return same[0] if same else label
+
+
 def _aggregate_lazy(
     frame: Any,
     columns: Columns,
@@ -198,10 +204,12 @@ def _aggregate_lazy(
         import narwhals as nw
 
         names = columns.feature_names(nw.from_native(frame).collect_schema().names())
-        surveys = survey_lazy(frame, names)
+        named = [label.name for label in columns.labels if label.positive is not None]
+        surveys = survey_lazy(frame, [*names, *named])
         learnt = [learn_feature(surveys[name], coding) for name in names]
         notes = [note for _, note in learnt]
-        schema = Schema(tuple(f for f, _ in learnt), columns.labels)
+        labels = tuple(learn_label(label, surveys.get(label.name)) for label in columns.labels)
+        schema = Schema(tuple(f for f, _ in learnt), labels)
     data, unknown = count_tables_lazy(
         frame, schema, parse_scopes(tables, schema), hash_size, show_progress=show_progress
     )

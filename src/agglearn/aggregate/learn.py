@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from itertools import pairwise
 from typing import TypeAlias
@@ -18,6 +18,7 @@ import numpy.typing as npt
 from agglearn.aggregate.survey import ColumnSurvey
 from agglearn.errors import InputError
 from agglearn.features import Binned, Categorical, Cut, Encoded, Feature
+from agglearn.schema import Label
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 Ints: TypeAlias = npt.NDArray[np.int64]
@@ -103,10 +104,18 @@ def learn_feature(survey: ColumnSurvey, coding: Coding) -> tuple[Feature, Column
     return _categorical(survey, coding, why)
 
 
+def learn_label(label: Label, survey: ColumnSurvey | None) -> Label:
+    """The label with its negative value, where there is just one."""
+    if survey is None:
+        return label
+    others = [text for text in survey.texts()[0] if text.strip() != label.positive]
+    return replace(label, negative=others[0].strip()) if len(others) == 1 else label
+
+
 def _is_quantity(survey: ColumnSurvey) -> tuple[bool, str]:
     """Whether a column's values are amounts, or names that may happen to be numbers."""
     option = f"--categorical {survey.name!r}" if " " in survey.name else f"--categorical {survey.name}"
-    if survey.value_type in ("boolean", "date", "timestamp"):
+    if survey.value_type in ("boolean", "date", "time", "timestamp"):
         return False, survey.value_type
     found = survey.numbers()
     if found is None:

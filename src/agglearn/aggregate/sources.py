@@ -70,9 +70,9 @@ def open_source(data: Any, options: ReadOptions | None = None) -> Source:
     """A source for paths (files, globs, folders), frames, Arrow tables or record-batch readers."""
     options = options or ReadOptions()
     if isinstance(data, str | os.PathLike):
-        return FileSource(_expand([os.fspath(data)]), options)
+        return FileSource(expand([os.fspath(data)]), options)
     if isinstance(data, list | tuple) and data and all(isinstance(d, str | os.PathLike) for d in data):
-        return FileSource(_expand([os.fspath(d) for d in data]), options)
+        return FileSource(expand([os.fspath(d) for d in data]), options)
     if isinstance(data, pa.RecordBatchReader):
         return SpooledSource(data)
     return FrameSource(to_arrow(data))
@@ -104,7 +104,7 @@ def _table_of_dict(data: dict[str, Any]) -> Any:
     try:
         return pa.table(data)
     except (pa.ArrowException, ValueError, TypeError) as error:
-        raise InputError(f"the columns of the dict do not make a table: {_line(error)}") from None
+        raise InputError(f"the columns of the dict do not make a table: {one_line(error)}") from None
 
 
 def _arrow_of_frame(frame: Any) -> Any:
@@ -114,7 +114,7 @@ def _arrow_of_frame(frame: Any) -> Any:
             column = frame.get_column(name).to_arrow()
         except (pa.ArrowException, TypeError, ValueError) as error:
             raise InputError(
-                f"column {name!r} mixes types ({_line(error)}): cast it to one type first"
+                f"column {name!r} mixes types ({one_line(error)}): cast it to one type first"
             ) from None
         arrays[str(name)] = column
     return pa.table(arrays)
@@ -126,7 +126,8 @@ def _unique(names: Sequence[str], where: str) -> None:
         raise InputError(f"{where}: column {twice[0]!r} stands twice; rename one of them")
 
 
-def _line(error: BaseException) -> str:
+def one_line(error: BaseException) -> str:
+    """What an error says, on one line."""
     return " ".join(str(error).split())[:200]
 
 
@@ -191,15 +192,13 @@ def _cast(batch: Any, schema: Any) -> Any:
     )
 
 
-def _expand(patterns: Iterable[str]) -> list[Path]:
+def expand(patterns: Iterable[str]) -> list[Path]:
     """Files that paths, globs and folders stand for, in a fixed order."""
     files: list[Path] = []
     for pattern in patterns:
         path = Path(pattern)
         if path.is_dir():
-            found = sorted(
-                p for p in path.rglob("*") if p.is_file() and _format(p) and p.name[0] not in "._"
-            )
+            found = sorted(p for p in path.rglob("*") if p.is_file() and _format(p) and p.name[0] not in "._")
             if not found:
                 raise InputError(f"folder {pattern} holds no CSV, Parquet or Arrow file")
         elif path.exists():
@@ -258,22 +257,18 @@ def _explained(path: Path) -> Iterator[None]:
     except UnicodeError:
         raise _not_utf8(path) from None
     except pa.ArrowException as error:
-        text = _line(error)
+        text = one_line(error)
         if "UTF8" in text or "codec" in text:
             raise _not_utf8(path) from None
-        raise InputError(
-            f"{path} is empty" if text.startswith("Empty CSV") else f"{path}: {text}"
-        ) from None
+        raise InputError(f"{path} is empty" if text.startswith("Empty CSV") else f"{path}: {text}") from None
     except OSError as error:
-        raise InputError(f"{path} cannot be read ({error.strerror or _line(error)})") from None
+        raise InputError(f"{path} cannot be read ({error.strerror or one_line(error)})") from None
     except (LookupError, EOFError) as error:
-        raise InputError(f"{path}: {_line(error)}") from None
+        raise InputError(f"{path}: {one_line(error)}") from None
 
 
 def _not_utf8(path: Path) -> InputError:
-    return InputError(
-        f"{path} is not text in the encoding expected: say which, such as --encoding latin-1"
-    )
+    return InputError(f"{path} is not text in the encoding expected: say which, such as --encoding latin-1")
 
 
 def _look(path: Path, options: ReadOptions) -> tuple[list[str], int | None]:

@@ -14,7 +14,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from agglearn.aggregate.learn import Coding, ColumnNote, learn_encoding, learn_feature, matches
+from agglearn.aggregate.learn import (
+    Coding,
+    ColumnNote,
+    learn_encoding,
+    learn_feature,
+    learn_label,
+    matches,
+)
 from agglearn.aggregate.sources import Source
 from agglearn.aggregate.split import TRAIN, assign
 from agglearn.aggregate.survey import ColumnSurvey
@@ -96,6 +103,7 @@ def learn_schema(
     _check_told(coding, names)
     require_columns(encoding.columns, names, "column to target-encode")
     surveys = {n: ColumnSurvey(n) for n in names if n not in encoding.columns}
+    label_surveys = {x.name: ColumnSurvey(x.name) for x in columns.labels if x.positive is not None}
     rates = {n: _Rates() for n in encoding.columns}
     label_names = [label.name for label in columns.labels]
     rows = 0
@@ -104,7 +112,7 @@ def learn_schema(
             rows += batch.num_rows
             advance(batch.num_rows)
             training = batch if part is None else batch.filter(pa.array(part == 0))
-            for name, survey in surveys.items():
+            for name, survey in (surveys | label_surveys).items():
                 survey.add(training.column(name))
             if rates and part is not None:
                 held_out = batch.filter(pa.array(part == len(split.shares)))
@@ -121,7 +129,8 @@ def learn_schema(
             feature, note = rates[name].encoding(name, encoding.modalities)
         features.append(feature)
         notes.append(note)
-    return Learnt(Schema(tuple(features), columns.labels), notes)
+    labels = tuple(learn_label(label, label_surveys.get(label.name)) for label in columns.labels)
+    return Learnt(Schema(tuple(features), labels), notes)
 
 
 def _check_told(coding: Coding, names: Sequence[str]) -> None:

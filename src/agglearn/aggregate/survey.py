@@ -131,7 +131,7 @@ class ColumnSurvey:
     def n_not_numbers(self) -> int:
         """Records whose value is not a number."""
         self._compact()
-        if not self._values or self.value_type in ("date", "timestamp", "boolean"):
+        if not self._values or self.value_type in ("date", "time", "timestamp", "boolean"):
             return self.rows
         _, bad = as_numbers(self._values[0])
         return int(self._counts[0][bad].sum())

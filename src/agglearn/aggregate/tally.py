@@ -8,6 +8,7 @@ M modalities takes M+1 places here; the last is unknown.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -51,6 +52,17 @@ def _count(codes, labels, order, scopes, places, hash_sizes, starts, width, out)
                 out[base + cell * np.uint64(width) + np.uint64(labels[i])] += 1
 
 
+def require_memory(scopes: Sequence[Scope], sizes: Sequence[int], numbers: int) -> None:
+    """Refuse tables of these sizes, with so many numbers a cell, if they would not fit in memory."""
+    largest = max(range(len(sizes)), key=sizes.__getitem__)
+    require(
+        8 * sum(sizes) * numbers,
+        f"{sum(sizes):,} cells (the largest table is {' × '.join(scopes[largest])} with "
+        f"{sizes[largest]:,})",
+        "fold rare values with --max-modalities, hash cells with --hash-size, or leave features out",
+    )
+
+
 @dataclass
 class Tally:
     """Counters of a set of tables, to which batches of coded records are added."""
@@ -75,23 +87,13 @@ class Tally:
             self._features[t, : len(scope)] = [self.schema.index[f] for f in scope]
             self._places[t, : len(scope)] = shape
             sizes.append((self.hash_size or 0) + 1 if self._hashed[t] else prod(shape))
-        self._check_memory(sizes)
+        # Counters while counting, then counts and sums of the finished tables.
+        require_memory(self.scopes, sizes, self._width + 1 + len(self.schema.labels))
         self._hash_sizes = np.array([(self.hash_size or 0) if h else 0 for h in self._hashed], np.int64)
         self._starts = np.concatenate([[0], np.cumsum(sizes)]) * self._width
         self._counters = np.zeros(int(self._starts[-1]), np.int64)
         self.rows = 0
         self.positives = np.zeros(len(self.schema.labels), np.int64)
-
-    def _check_memory(self, sizes: list[int]) -> None:
-        largest = max(range(len(sizes)), key=sizes.__getitem__)
-        # Counters while counting, then counts and sums of the finished tables.
-        n_bytes = 8 * sum(sizes) * (self._width + 1 + len(self.schema.labels))
-        require(
-            n_bytes,
-            f"{sum(sizes):,} cells (the largest table is {' × '.join(self.scopes[largest])} with "
-            f"{sizes[largest]:,})",
-            "fold rare values with --max-modalities, hash cells with --hash-size, or leave features out",
-        )
 
     def add(self, codes: npt.NDArray[np.uint16], labels: npt.NDArray[np.uint8]) -> None:
         """Count a batch: codes with a row per feature, labels with a row per label."""

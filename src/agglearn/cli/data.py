@@ -245,7 +245,10 @@ def _show_check(name: str, report: CheckReport) -> None:
         )
     if report.noise_implied is not None:
         declared = "none" if report.noise_declared is None else f"{report.noise_declared:.3g}"
-        print(f"  noise a cell: {report.noise_implied:.3g} as the margins disagree, {declared} declared")
+        found = (
+            f"{report.noise_implied:.3g} a cell" if report.noise_implied else "none, all margins agree"
+        )
+        print(f"  noise: {found} (declared: {declared})")
     for note in report.notes:
         print(f"note: {note.message}")
     for problem in report.problems:

@@ -158,7 +158,7 @@ def fetch(
     Raises
     ------
     InputError
-        The name is not known, or the data cannot be had.
+        The name is not known, the data cannot be had, or the folder cannot be made.
     StoreError
         The folder cannot be written to.
     """
@@ -171,6 +171,10 @@ def fetch(
     else:
         raise InputError(_not_fetchable(name))
     folder = Path.cwd() if destination is None else Path(destination)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{folder} cannot be made ({error.strerror}): choose another folder") from error
     for file_name, table in tables.items():
         write_delimited(folder / file_name, [table])
     return [folder / file_name for file_name in tables]

@@ -315,7 +315,7 @@ def _keep(contents: dict[str, bytes], progress: Progress) -> None:
         try:
             with new_file(folder / name) as partial:
                 partial.write_bytes(content)
-        except StoreError as error:
+        except (StoreError, OSError) as error:
             progress(f"the download could not be kept: {error}")
 
 

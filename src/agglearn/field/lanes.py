@@ -1,4 +1,4 @@
-"""The three vector loops at the heart of a draw, written in LLVM's vector instructions.
+"""The four vector loops at the heart of a draw, written in LLVM's vector instructions.
 
 A draw sums the rows of all tables of a feature, takes exponentials, and picks a value. With few
 modalities the rows are so short that what the compiler makes of plain loops (checks for aliasing,
@@ -69,74 +69,83 @@ def add_rows(typingctx, out, at, weights, start, rows, first, stride, count):  #
 
 
 @intrinsic
-def exp_row(typingctx, logits, at, vectors, cumulated, to):  # type: ignore[no-untyped-def]
-    """Replace a row of logits by exp(logit - greatest), and cumulate the sums of its lanes.
-
-    Lane ``k`` holds the values k, k + LANES, k + 2·LANES, ... The running sums over the lanes go to
-    ``cumulated[to:to+LANES]``: the last is the sum of the row.
-    """
-    signature = types.void(logits, at, vectors, cumulated, to)
+def greatest_of_row(typingctx, logits, at, vectors):  # type: ignore[no-untyped-def]
+    """The greatest logit of a row of ``vectors * LANES`` places."""
+    signature = types.float32(logits, at, vectors)
 
     def codegen(context, b, signature, args):  # type: ignore[no-untyped-def]
         row = _address(context, b, signature.args[0], args[0], args[1])
-        sink = _address(context, b, signature.args[3], args[3], args[4])
-
         greatest = cgutils.alloca_once_value(b, _repeat(float(NEVER)))
         with cgutils.for_range(b, args[2], intp=_i64) as loop:
             here = _load(b, row, b.mul(loop.index, _i64(LANES)))
             b.store(_maximum(b, here, b.load(greatest)), greatest)
         top = b.load(greatest)
-        for step in (4, 2, 1):  # the greatest of all lanes, in every lane
-            turned = [(lane + step) % LANES for lane in range(LANES)]
-            top = _maximum(b, top, b.shuffle_vector(top, top, ir.Constant(_ints, turned)))
+        for step in (4, 2, 1):  # halve: the greatest of all lanes ends up in the first
+            moved = [(lane + step) % LANES for lane in range(LANES)]
+            top = _maximum(b, top, b.shuffle_vector(top, top, ir.Constant(_ints, moved)))
+        return b.extract_element(top, _i32(0))
 
+    return signature, codegen
+
+
+@intrinsic
+def exp_row(typingctx, logits, at, vectors, greatest, sums, to):  # type: ignore[no-untyped-def]
+    """Replace a row of logits by exp(logit - greatest); the sum of each lane goes to ``sums``.
+
+    Lane ``k`` holds the values k, k + LANES, k + 2·LANES, ...; its sum is ``sums[to + k]``.
+    """
+    signature = types.void(logits, at, vectors, greatest, sums, to)
+
+    def codegen(context, b, signature, args):  # type: ignore[no-untyped-def]
+        row = _address(context, b, signature.args[0], args[0], args[1])
+        sink = _address(context, b, signature.args[4], args[4], args[5])
+        top = _spread(b, args[3])
         lane_sums = cgutils.alloca_once_value(b, _ZERO)
         with cgutils.for_range(b, args[2], intp=_i64) as loop:
             place = b.mul(loop.index, _i64(LANES))
             value = _exp(b, b.fsub(_load(b, row, place), top))
             _store(b, value, row, place)
             b.store(b.fadd(b.load(lane_sums), value), lane_sums)
-        running = b.load(lane_sums)
-        for step in (1, 2, 4):  # add what stands `step` lanes below, zeros coming in
-            moved = [0] * step + [LANES + lane for lane in range(LANES - step)]
-            shifted = b.shuffle_vector(_ZERO, running, ir.Constant(_ints, moved))
-            running = b.fadd(running, shifted)
-        _store(b, running, sink, _i64(0))
+        _store(b, b.load(lane_sums), sink, _i64(0))
         return context.get_dummy_value()
 
     return signature, codegen
 
 
 @intrinsic
-def pick_value(typingctx, exps, at, vectors, cumulated, to, uniform):  # type: ignore[no-untyped-def]
+def pick_value(typingctx, exps, at, vectors, sums, to, uniform):  # type: ignore[no-untyped-def]
     """Draw a value in proportion to a row that :func:`exp_row` left: first the lane, then in it.
 
-    A value of weight 0 is never drawn. About once in 10⁷ draws rounding leaves no value; the number
-    returned is then past the end of the row.
+    The sums of the lanes are replaced by their running sums. A value of weight 0 is never drawn.
+    About once in 10⁷ draws rounding leaves no value at all; the number returned is then past the
+    end of the row.
     """
-    signature = types.uint64(exps, at, vectors, cumulated, to, uniform)
+    signature = types.uint64(exps, at, vectors, sums, to, uniform)
 
     def codegen(context, b, signature, args):  # type: ignore[no-untyped-def]
         row = _address(context, b, signature.args[0], args[0], args[1])
         sums = _address(context, b, signature.args[3], args[3], args[4])
-        target = b.fmul(b.load(b.gep(sums, [_i64(LANES - 1)])), args[5])
-        one = b.insert_element(ir.Constant(_floats, ir.Undefined), target, _i32(0))
-        targets = b.shuffle_vector(one, one, ir.Constant(_ints, [0] * LANES))
-        passed = b.fcmp_ordered("<=", _load(b, sums, _i64(0)), targets)
+        running = _load(b, sums, _i64(0))
+        for step in (1, 2, 4):  # add what stands `step` lanes below, zeros coming in
+            moved = [0] * step + [LANES + lane for lane in range(LANES - step)]
+            shifted = b.shuffle_vector(_ZERO, running, ir.Constant(_ints, moved))
+            running = b.fadd(running, shifted)
+        _store(b, running, sums, _i64(0))
+        target = b.fmul(b.extract_element(running, _i32(LANES - 1)), args[5])
+        passed = b.fcmp_ordered("<=", running, _spread(b, target))
         lane = b.zext(b.ctpop(b.bitcast(passed, ir.IntType(LANES))), _i64)
 
         lowest = b.icmp_unsigned("==", lane, _i64(0))
         below = b.load(b.gep(sums, [b.select(lowest, lane, b.sub(lane, _i64(1)))]))
         below = b.select(lowest, _f32(0.0), below)
         rest = _maximum(b, b.fsub(target, below), _f32(0.0))
-        running = cgutils.alloca_once_value(b, _f32(0.0))
+        total = cgutils.alloca_once_value(b, _f32(0.0))
         steps = cgutils.alloca_once_value(b, _i64(0))
         column = b.gep(row, [lane])
         with cgutils.for_range(b, args[2], intp=_i64) as loop:
             here = b.load(b.gep(column, [b.mul(loop.index, _i64(LANES))]))
-            total = b.fadd(b.load(running), here)
-            b.store(total, running)
-            still = b.zext(b.fcmp_ordered("<=", total, rest), _i64)
+            b.store(b.fadd(b.load(total), here), total)
+            still = b.zext(b.fcmp_ordered("<=", b.load(total), rest), _i64)
             b.store(b.add(b.load(steps), still), steps)
         return b.add(b.mul(b.load(steps), _i64(LANES)), lane)
 
@@ -159,6 +168,12 @@ def _exp(b: Value, x: Value) -> Value:
 
 def _maximum(b: Value, x: Value, y: Value) -> Value:
     return b.select(b.fcmp_ordered(">", x, y), x, y)
+
+
+def _spread(b: Value, x: Value) -> Value:
+    """A vector of ``x`` in every lane."""
+    one = b.insert_element(ir.Constant(_floats, ir.Undefined), x, _i32(0))
+    return b.shuffle_vector(one, one, ir.Constant(_ints, [0] * LANES))
 
 
 def _repeat(x: float) -> Value:

@@ -1,0 +1,342 @@
+"""Verbs about models: fit, evaluate, predict, sample, compare."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from agglearn.cli.app import Json, app, names, print_json, say
+from agglearn.cli.data import Encoding, Missing, Positive, Separator, read_options
+from agglearn.errors import InputError
+
+if TYPE_CHECKING:
+    from agglearn.compare import Comparison
+    from agglearn.model import Model
+    from agglearn.score import RecordScore
+
+Threads = Annotated[
+    int | None, typer.Option(help="Threads (default: all cores); never changes the result.")
+]
+Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
+ModelPath = Annotated[str, typer.Argument(metavar="MODEL", help="A .model folder.")]
+
+
+@app.command()
+def fit(
+    tables: Annotated[str, typer.Argument(metavar="TABLES", help="An .agg folder.")],
+    output: Annotated[
+        str, typer.Option("--output", "-o", help="Where to write, a name ending in .model.")
+    ],
+    label: Annotated[str | None, typer.Option(help="The label, where the tables have several.")] = None,
+    lambda_theta: Annotated[float, typer.Option(help="Penalty on θ, the weights that predict.")] = 16.0,
+    lambda_mu: Annotated[float, typer.Option(help="Penalty on how far μ goes from its start.")] = 1.0,
+    chains: Annotated[
+        int | None, typer.Option(help="Number of chains (default: by the records).")
+    ] = None,
+    iterations: Annotated[int, typer.Option(help="The most iterations.")] = 300,
+    engine: Annotated[
+        str, typer.Option(help="local, or exact for a handful of small features.")
+    ] = "local",
+    start: Annotated[str, typer.Option(help="tree or independent.")] = "tree",
+    gradient: Annotated[str, typer.Option(help="rescaled or plain.")] = "rescaled",
+    tolerance: Annotated[
+        float, typer.Option(help="Stop when predicted log-odds move by less in ten iterations.")
+    ] = 0.01,
+    threads: Threads = None,
+    seed: Seed = 0,
+    checkpoint: Annotated[
+        str | None, typer.Option(help="Folder to keep the state of the run in.")
+    ] = None,
+    resume: Annotated[str | None, typer.Option(help="Such a folder to go on from.")] = None,
+    checkpoint_every: Annotated[float, typer.Option(help="Seconds between two checkpoints.")] = 30.0,
+    json: Json = False,
+) -> None:
+    """Fit the maximum-entropy model to tables."""
+    from agglearn import store
+    from agglearn.classifier import MaxEntClassifier
+    from agglearn.field.checkpoint import Checkpoints
+    from agglearn.model import FORMAT
+    from agglearn.progress import meter
+
+    target = store.output_path(output, ".model")
+    store.refuse_foreign(target, FORMAT)
+    if checkpoint and resume and checkpoint != resume:
+        raise InputError("--resume goes on in its own folder: leave out --checkpoint")
+    folder = resume or checkpoint
+    if checkpoint and not resume and Path(checkpoint).is_dir() and any(Path(checkpoint).iterdir()):
+        raise InputError(
+            f"{checkpoint} is not empty: go on with --resume {checkpoint}, or name a new folder"
+        )
+    classifier = MaxEntClassifier(
+        lambda_theta=lambda_theta,
+        lambda_mu=lambda_mu,
+        chains=chains,
+        iterations=iterations,
+        engine=engine,
+        start=start,
+        gradient=gradient,
+        tolerance=tolerance,
+        seed=seed,
+        label=label,
+        threads=threads,
+    )
+    data = store.load(tables)
+    with meter("fitting", iterations, "iterations", show=not json) as advance:
+        classifier.fit(
+            data,
+            on_iteration=lambda state: advance(1, _misfit(state.history[-1])),
+            checkpoints=Checkpoints(Path(folder), checkpoint_every) if folder else None,
+        )
+    classifier.save(target)
+    model = classifier.model_
+    last = model.history[-1]
+    if model.summary["steps_halved"]:
+        say(f"the fit grew worse on the way: steps were halved {model.summary['steps_halved']} times")
+    if json:
+        print_json(
+            {
+                "iterations": classifier.n_iter_,
+                "seconds": classifier.fit_seconds_,
+                "lambda_theta": lambda_theta,
+                "lambda_mu": lambda_mu,
+                "stopped_because": model.summary["stopped_because"],
+                "chains": model.summary["chains"],
+                "misfit_d": last["misfit_d"],
+                "misfit_c": last["misfit_c"],
+                "path": str(target),
+            }
+        )
+    else:
+        n = f"{classifier.n_iter_} iterations of {model.summary['chains']:,} chains"
+        print(f"{target}: {n} in {classifier.fit_seconds_:.1f} s, stopped because: "
+              f"{model.summary['stopped_because']}; {_misfit(last)}")  # fmt: skip
+
+
+def _misfit(entry: dict[str, Any] | Any) -> str:
+    return f"misfit {entry['misfit_d']:.2%} of records, {entry['misfit_c']:.2%} of positives a table"
+
+
+@app.command()
+def evaluate(
+    model: ModelPath,
+    records: Annotated[list[str], typer.Argument(metavar="RECORDS...", help="Files, globs or folders.")],
+    threads: Threads = None,
+    separator: Separator = None,
+    encoding: Encoding = "utf8",
+    missing: Missing = None,
+    json: Json = False,
+) -> None:
+    """Score a model on records that have their label."""
+    from agglearn.aggregate.sources import open_source
+    from agglearn.model import Model
+    from agglearn.progress import meter
+    from agglearn.score import score_predictions
+
+    loaded = Model.load(model)
+    source = open_source(records, read_options(separator, encoding, missing))
+    with meter("scoring", source.rows, show=not json) as advance:
+        y, log_odds = _score_source(loaded, source, threads, advance)
+    score = score_predictions(y, log_odds)
+    if json:
+        print_json(_score_json(score))
+    else:
+        _show_score(score)
+
+
+def _score_source(model: Model, source: Any, threads: int | None, advance: Any) -> tuple[Any, Any]:
+    import numpy as np
+
+    labels, scores = [np.zeros(0, np.uint8)], [np.zeros(0)]
+    unknown = np.zeros(len(model.schema.names), np.int64)
+    wanted = [*model.schema.names, model.label.name]
+    for batch, log_odds, count in model.score_batches(source.batches(wanted), threads):
+        labels.append(model.schema.encode_labels(batch)[0])
+        scores.append(log_odds)
+        unknown += count
+        advance(batch.num_rows)
+    _say_unknown(model, unknown)
+    return np.concatenate(labels), np.concatenate(scores)
+
+
+def _say_unknown(model: Model, unknown: Any) -> None:
+    for name, count in zip(model.schema.names, unknown.tolist(), strict=True):
+        if count:
+            say(f"{count:,} values of {name} are unknown to the model and add nothing to the scores")
+
+
+def _score_json(score: RecordScore) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    return asdict(score)
+
+
+def _show_score(score: RecordScore) -> None:
+    print(f"{score.rows:,} records, {score.positives / score.rows:.2%} positive")
+    print(f"  NLLH     {score.nllh:.4f}   (1 − log loss / entropy of the label)")
+    print(f"  log loss {score.log_loss:.4f}")
+    print(f"  AUC      {score.auc:.4f}")
+    print(f"  Brier    {score.brier:.4f}")
+    print("  calibration:  records  predicted   observed")
+    for b in score.calibration:
+        print(f"              {b.count:>9,}  {b.predicted:>8.2%}  {b.observed:>8.2%} ± {b.error:.2%}")
+
+
+@app.command()
+def predict(
+    model: ModelPath,
+    records: Annotated[list[str], typer.Argument(metavar="RECORDS...", help="Files, globs or folders.")],
+    output: Annotated[str, typer.Option("--output", "-o", help="A .parquet or .csv file to write.")],
+    keep: Annotated[list[str] | None, typer.Option(help="Columns to copy beside the score.")] = None,
+    threads: Threads = None,
+    separator: Separator = None,
+    encoding: Encoding = "utf8",
+    missing: Missing = None,
+    json: Json = False,
+) -> None:
+    """Write P(Y=1) of each record, streaming files of any size."""
+    import numpy as np
+
+    from agglearn.aggregate.sources import open_source
+    from agglearn.cli.output import record_writer
+    from agglearn.model import Model
+    from agglearn.progress import meter
+    from agglearn.schema import require_columns
+
+    began = time.perf_counter()
+    loaded = Model.load(model)
+    source = open_source(records, read_options(separator, encoding, missing))
+    kept = names(keep)
+    require_columns([*loaded.schema.names, *kept], source.columns)
+    unknown = np.zeros(len(loaded.schema.names), np.int64)
+    rows = 0
+    with (
+        record_writer(Path(output)) as write,
+        meter("predicting", source.rows, show=not json) as advance,
+    ):
+        batches = source.batches([*loaded.schema.names, *kept])
+        for batch, log_odds, count in loaded.score_batches(batches, threads):
+            columns = {name: batch.column(name) for name in kept}
+            write({**columns, "probability": 1 / (1 + np.exp(-log_odds))})
+            unknown += count
+            rows += batch.num_rows
+            advance(batch.num_rows)
+    _say_unknown(loaded, unknown)
+    _show_rows(rows, output, time.perf_counter() - began, json)
+
+
+def _show_rows(rows: int, output: str, seconds: float, json: bool) -> None:
+    if json:
+        print_json({"rows": rows, "path": output, "seconds": seconds})
+    else:
+        print(f"{output}: {rows:,} records in {seconds:.1f} s")
+
+
+@app.command()
+def sample(
+    model: ModelPath,
+    n: Annotated[int, typer.Option("-n", "--records", help="How many records to draw.")],
+    output: Annotated[str, typer.Option("--output", "-o", help="A .parquet or .csv file to write.")],
+    threads: Threads = None,
+    seed: Seed = 0,
+    json: Json = False,
+) -> None:
+    """Draw synthetic records, with their label, from a model."""
+    from agglearn.cli.output import record_writer
+    from agglearn.model import Model
+    from agglearn.progress import meter
+
+    began = time.perf_counter()
+    loaded = Model.load(model)
+    if n < 1:
+        raise InputError(f"{n} records cannot be drawn: ask for at least 1")
+    with record_writer(Path(output)) as write, meter("drawing", n, show=not json) as advance:
+        for table in loaded.sample(n, seed, threads):
+            write(table)
+            advance(table.num_rows)
+    _show_rows(n, output, time.perf_counter() - began, json)
+
+
+@app.command()
+def compare(
+    train: Annotated[str, typer.Argument(metavar="TRAIN", help="Training records.")],
+    test: Annotated[str | None, typer.Argument(metavar="[TEST]", help="Test records.")] = None,
+    label: Annotated[str, typer.Option("--label", help="Column to predict.")] = ...,  # type: ignore[assignment]
+    positive: Positive = None,
+    test_share: Annotated[float, typer.Option(help="Share held out to test on, without TEST.")] = 0.2,
+    models: Annotated[
+        str, typer.Option(help="Which models, with commas.")
+    ] = "maxent,logistic,naive_bayes,best_pair,tan",
+    exclude: Annotated[list[str] | None, typer.Option(help="Columns to leave out; * matches.")] = None,
+    categorical: Annotated[
+        list[str] | None, typer.Option(help="Columns of categories; * matches.")
+    ] = None,
+    numeric: Annotated[list[str] | None, typer.Option(help="Columns of quantities; * matches.")] = None,
+    bins: Annotated[int, typer.Option(help="Bins of a numeric column.")] = 10,
+    binning: Annotated[str, typer.Option(help="quantile or width.")] = "quantile",
+    max_modalities: Annotated[
+        int, typer.Option(help="Values kept of a column; rarer ones are folded.")
+    ] = 1000,
+    chains: Annotated[
+        int | None, typer.Option(help="Number of chains (default: by the records).")
+    ] = None,
+    iterations: Annotated[int, typer.Option(help="The most iterations.")] = 300,
+    threads: Threads = None,
+    seed: Seed = 0,
+    separator: Separator = None,
+    encoding: Encoding = "utf8",
+    missing: Missing = None,
+    json: Json = False,
+) -> None:
+    """Put the field beside its baselines and the logistic that sees every record, on your data.
+
+    Every model's penalty is chosen on a validation part of the training records, never on the test.
+    """
+    from agglearn.compare import compare as run
+    from agglearn.field.settings import FitSettings
+
+    result = run(
+        train,
+        test,
+        label=label,
+        positive=positive,
+        test_share=test_share,
+        models=tuple(names([models])),
+        fit_settings=FitSettings(chains=chains, iterations=iterations, seed=seed),
+        threads=threads,
+        seed=seed,
+        exclude=names(exclude),
+        categorical=names(categorical),
+        numeric=names(numeric),
+        bins=bins,
+        binning=binning,
+        max_modalities=max_modalities,
+        read=read_options(separator, encoding, missing),
+        show_progress=not json,
+    )
+    if json:
+        print_json(result.to_json())
+    else:
+        show_comparison(result)
+
+
+def show_comparison(result: Comparison) -> None:
+    """The paper's table, on the user's data."""
+    document = result.to_json()
+    print(f"trained on {document['train_rows']:,} records, tested on {document['test_rows']:,}")
+    print(f"  {'':<26}{'NLLH':>8}{'AUC':>8}{'seconds':>10}{'penalty':>9}   learnt from")
+    for name, text, source in (
+        ("logistic", "logistic regression", "records"),
+        ("maxent", "agglearn", "tables"),
+        ("tan", "tree-augmented Naive Bayes", "tables"),
+        ("naive_bayes", "Naive Bayes", "tables"),
+        ("best_pair", "best pair of features", "tables"),
+    ):
+        m = document["models"].get(name)
+        if m is not None:
+            print(
+                f"  {text:<26}{m['nllh']:>8.4f}{m['auc']:>8.4f}{m['seconds']:>10.2f}"
+                f"{m['lambda_theta']:>9.3g}   {source}"
+            )

@@ -1,0 +1,108 @@
+"""From aggregated data to the flat vectors that a field is fitted on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from agglearn.errors import TableError
+from agglearn.field.layout import Layout
+from agglearn.tables import AggregatedData, Table
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """What a field is fitted to.
+
+    Attributes
+    ----------
+    layout
+        Features, tables and the order of the cells.
+    d, c
+        Records and positives in each cell, every table scaled to the same number of records.
+    rows, positives
+        Records, and positives, in all.
+    free
+        Which cells have a weight to learn; the others were withheld and keep the start's.
+    """
+
+    layout: Layout
+    d: Floats
+    c: Floats
+    rows: float
+    positives: float
+    free: npt.NDArray[np.bool_] | None = None
+
+    @property
+    def base_log_odds(self) -> float:
+        """Log-odds of the share of positives."""
+        return float(np.log(self.positives) - np.log(self.rows - self.positives))
+
+
+def make_problem(data: AggregatedData, label: str | None = None) -> Problem:
+    """The problem of predicting one label from aggregated data, or why there is none."""
+    k = data.label_index(label)
+    name = data.schema.label_names[k]
+    rows, positives = float(data.rows), float(data.positives[k])
+    if not data.tables:
+        raise TableError("there is no table to learn from")
+    if not 0 < positives < rows:
+        word = "positive" if positives > 0 else "negative"
+        raise TableError(f"label {name}: every record is {word}, so there is nothing to learn")
+    layout = layout_of(data)
+    d, c = np.empty(layout.n_cells), np.empty(layout.n_cells)
+    free = np.ones(layout.n_cells, bool)
+    for t, table in enumerate(data.tables.values()):
+        part = slice(int(layout.offsets[t]), int(layout.offsets[t + 1]))
+        _refuse_impossible(table, k)
+        d[part], c[part] = _scaled(table, k, data)
+        if table.measured is not None:
+            free[part] = table.measured.reshape(-1)
+    return Problem(layout, d, c, rows, positives, None if free.all() else free)
+
+
+def layout_of(data: AggregatedData) -> Layout:
+    """The layout of a field over these tables."""
+    index = data.schema.index
+    return Layout(
+        cards=data.schema.cards,
+        scopes=tuple(tuple(index[f] for f in scope) for scope in data.tables),
+        hash_sizes=tuple(t.n_cells if t.hashed else 0 for t in data.tables.values()),
+    )
+
+
+def _refuse_impossible(table: Table, k: int) -> None:
+    counts, sums = table.counts, table.sums[k]
+    if not table.n_cells:
+        raise TableError(f"table {table.title} has no cell")
+    if not (np.isfinite(counts).all() and np.isfinite(sums).all()):
+        raise TableError(f"table {table.title} holds numbers that are missing or infinite")
+    if table.noise is None and ((counts < 0).any() or (sums < 0).any()):
+        raise TableError(f"table {table.title} has negative counts: declare its noise if it is noisy")
+    if table.noise is None and (sums > counts).any():
+        raise TableError(f"table {table.title} has more positives than records in a cell")
+
+
+def _scaled(table: Table, k: int, data: AggregatedData) -> tuple[Floats, Floats]:
+    """A table's numbers, brought to the data's number of records.
+
+    Records with an unknown value are in no cell: they are taken to be spread like the others. Cells
+    that were withheld share evenly what is missing from the total, at most the floor.
+    """
+    d = table.counts.reshape(-1).astype(np.float64)
+    c = table.sums[k].reshape(-1).astype(np.float64)
+    known = table.total - float(table.unknown[0])
+    if table.unknown[0] and known > 0:
+        factor = table.total / known
+        d, c = d * factor, c * factor
+    if table.measured is not None and not table.measured.all():
+        withheld = ~table.measured.reshape(-1)
+        share = max(data.rows - d[~withheld].sum(), 0.0) / withheld.sum()
+        rate = data.positives[k] / data.rows
+        d[withheld] = min(share, data.floor) if data.floor else share
+        c[withheld] = d[withheld] * rate
+    return d, c

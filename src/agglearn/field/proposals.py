@@ -1,0 +1,163 @@
+"""Proposals for Metropolis within Gibbs, learnt once from the data.
+
+For a feature of many modalities the exact conditional costs a sum over all of them. Instead, values
+are proposed from a law that is close to it and costs nothing to draw from::
+
+    q(v | z) = 0.8 · P(v | z) + 0.2 · P(v)
+
+with z the value of the *neighbour*: of the features that share a plain pair table with this one, the
+one that says most about it (greatest mutual information). Both parts are lightly smoothed, so that
+every value is proposed sooner or later. One alias table (Walker, 1977) for each z draws a value from
+two numbers looked up.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from agglearn.field.layout import Layout
+
+Floats = npt.NDArray[np.float64]
+
+_CONDITIONAL = 0.8  # share of the conditional in the mixture
+_UNIFORM = 0.01  # share of the uniform law in the marginal
+
+
+class Proposals(NamedTuple):
+    """Alias tables: feature ``f`` given value ``z`` has ``start[f] + z * cards[f] + (0...cards[f])``.
+
+    Attributes
+    ----------
+    start
+        For each feature, or -1 where it has no proposals and is drawn exactly.
+    neighbour
+        The feature whose value the proposals depend on, or -1 where they depend on none.
+    threshold, alias
+        Spot k, taken uniformly, stands for value k with probability ``threshold`` and for ``alias``
+        otherwise.
+    log_density
+        log q of each value.
+    """
+
+    start: npt.NDArray[np.int64]
+    neighbour: npt.NDArray[np.int64]
+    threshold: npt.NDArray[np.float32]
+    alias: npt.NDArray[np.uint16]
+    log_density: npt.NDArray[np.float32]
+
+
+def no_proposals(n_features: int) -> Proposals:
+    """Every feature drawn exactly."""
+    none = np.full(n_features, -1, np.int64)
+    return Proposals(
+        none, none, np.empty(0, np.float32), np.empty(0, np.uint16), np.empty(0, np.float32)
+    )
+
+
+def build_proposals(layout: Layout, d: Floats, exact_up_to: int = 100) -> Proposals:
+    """Proposals for the features of more than ``exact_up_to`` modalities.
+
+    Parameters
+    ----------
+    d
+        The data's count in each cell of the layout; negative ones (noise) are taken for 0.
+    """
+    start = np.full(layout.n_features, -1, np.int64)
+    neighbour = np.full(layout.n_features, -1, np.int64)
+    laws: list[Floats] = []
+    size = 0
+    for f, card in enumerate(layout.cards):
+        if card <= exact_up_to:
+            continue
+        neighbour[f], law = _law(layout, d, f)
+        start[f] = size
+        size += law.size
+        laws.append(law)
+    threshold = np.empty(size, np.float32)
+    alias = np.empty(size, np.uint16)
+    log_density = np.empty(size, np.float32)
+    at = 0
+    for law in laws:
+        _fill_alias(law, threshold, alias, log_density, at)
+        at += law.size
+    return Proposals(start, neighbour, threshold, alias, log_density)
+
+
+def _law(layout: Layout, d: Floats, f: int) -> tuple[int, Floats]:
+    """The neighbour of ``f`` and q(v | z), a row for each z (one row where there is none)."""
+    card = layout.cards[f]
+    neighbour, best, counts = -1, -1.0, np.empty((0, card))
+    margin = np.zeros(card)
+    for t, scope in enumerate(layout.scopes):
+        if f not in scope or layout.hash_sizes[t]:
+            continue
+        table = np.maximum(layout.table(d, t), 0.0).astype(np.float64)
+        table = np.moveaxis(table, scope.index(f), -1).reshape(-1, card)
+        if not margin.any() or len(scope) == 1:
+            margin = table.sum(axis=0)
+        if len(scope) == 2:
+            information = _mutual_information(table)
+            if information > best:
+                best, counts = information, table
+                neighbour = scope[0] if scope[1] == f else scope[1]
+    total = margin.sum()
+    marginal = (margin / total if total > 0 else 0.0) * (1 - _UNIFORM) + _UNIFORM / card
+    marginal = marginal / marginal.sum()
+    if neighbour < 0:
+        return neighbour, marginal[None, :]
+    # one example's worth of the marginal: a row without data proposes from the marginal alone
+    conditional = (counts + marginal) / (counts.sum(axis=1, keepdims=True) + 1.0)
+    return neighbour, _CONDITIONAL * conditional + (1 - _CONDITIONAL) * marginal
+
+
+def _mutual_information(counts: Floats) -> float:
+    total = counts.sum()
+    if total <= 0:
+        return 0.0
+    p = counts / total
+    independent = p.sum(axis=1, keepdims=True) * p.sum(axis=0, keepdims=True)
+    some = p > 0
+    return float(np.sum(p[some] * np.log(p[some] / independent[some])))
+
+
+@njit(cache=True, nogil=True)
+def _fill_alias(law, threshold, alias, log_density, at):  # type: ignore[no-untyped-def]
+    """Vose's algorithm for each row of ``law``."""
+    rows, card = law.shape
+    share = np.empty(card)
+    small, large = np.empty(card, np.int64), np.empty(card, np.int64)
+    drawn = np.empty(card)
+    for z in range(rows):
+        row = at + z * card
+        n_small = n_large = 0
+        for v in range(card):
+            share[v] = law[z, v] * card
+            threshold[row + v] = 1.0
+            alias[row + v] = v
+            if share[v] < 1.0:
+                small[n_small] = v
+                n_small += 1
+            else:
+                large[n_large] = v
+                n_large += 1
+        while n_small and n_large:
+            n_small -= 1
+            s, g = small[n_small], large[n_large - 1]
+            threshold[row + s] = share[s]
+            alias[row + s] = g
+            share[g] -= 1.0 - share[s]
+            if share[g] < 1.0:
+                n_large -= 1
+                small[n_small] = g
+                n_small += 1
+        # the density of what is drawn, rounding of the thresholds included, so that the
+        # acceptance ratio is that of the sampler and not of the law it approximates
+        drawn[:] = 0.0
+        for v in range(card):
+            kept = np.float64(threshold[row + v])
+            drawn[v] += kept
+            drawn[alias[row + v]] += 1.0 - kept
+        for v in range(card):
+            log_density[row + v] = np.log(drawn[v] / card)

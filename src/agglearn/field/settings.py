@@ -1,0 +1,100 @@
+"""How a field is fitted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from agglearn.errors import InputError
+
+_GRADIENTS = ("rescaled", "plain")
+_STARTS = ("tree", "independent")
+_ENGINES = ("local", "exact")
+
+
+@dataclass(frozen=True)
+class FitSettings:
+    """How a field is fitted. The defaults need no tuning on real data.
+
+    Attributes
+    ----------
+    lambda_theta, lambda_mu
+        Penalties on θ, and on how far μ goes from its start.
+    iterations
+        The most iterations.
+    chains
+        Number of chains of the local engine; None chooses by the number of records.
+    growth
+        The chains start as one ``growth``-th of their number and double at regular intervals.
+    step_mu, step_theta, first_step_theta
+        Step lengths in units of 1/tables; that of θ starts at ``first_step_theta`` and shrinks.
+    gradient
+        ``rescaled`` compares rates of positives, ``plain`` is the likelihood's own gradient.
+    preconditioned
+        Whether each weight's step is divided by its own curvature.
+    marginal_label
+        Whether ĉ sums the label out of each chain, rather than use the drawn label.
+    start
+        ``tree`` or ``independent``.
+    averaging
+        Whether the weights kept are an average over iterations, rather than the last ones.
+    engine
+        ``local`` or ``exact``.
+    exact_up_to, proposals
+        Features with more modalities than this are drawn by so many Metropolis proposals.
+    tolerance
+        Training stops when the predicted log-odds move by less than this (root mean square over the
+        chains) between two looks, ten iterations apart.
+    seed
+        Seed of the chains.
+    """
+
+    lambda_theta: float = 16.0
+    lambda_mu: float = 1.0
+    iterations: int = 300
+    chains: int | None = None
+    growth: int = 4
+    step_mu: float = 5.0
+    step_theta: float = 1.0
+    first_step_theta: float = 4.0
+    gradient: str = "rescaled"
+    preconditioned: bool = True
+    marginal_label: bool = True
+    start: str = "tree"
+    averaging: bool = True
+    engine: str = "local"
+    exact_up_to: int = 100
+    proposals: int = 2
+    tolerance: float = 0.01
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, allowed in (("gradient", _GRADIENTS), ("start", _STARTS), ("engine", _ENGINES)):
+            if getattr(self, name) not in allowed:
+                raise InputError(f"{name} {getattr(self, name)!r} is not one of {', '.join(allowed)}")
+        least: dict[str, float] = {
+            "lambda_theta": 0,
+            "lambda_mu": 0,
+            "iterations": 1,
+            "growth": 1,
+            "exact_up_to": 1,
+            "proposals": 1,
+            "tolerance": 0,
+            "seed": 0,
+        }
+        for name, bound in least.items():
+            value = getattr(self, name)
+            if not (np.isfinite(value) and value >= bound):
+                raise InputError(f"{name.replace('_', '-')} {value} must be at least {bound:g}")
+        for name in ("step_mu", "step_theta", "first_step_theta"):
+            if not 0 < getattr(self, name) < np.inf:
+                raise InputError(f"{name.replace('_', '-')} {getattr(self, name)} must be above 0")
+        if self.chains is not None and self.chains < 2:
+            raise InputError(f"chains {self.chains} must be at least 2")
+
+    def n_chains(self, rows: float) -> int:
+        """The number of chains for so many records."""
+        if self.chains is not None:
+            return self.chains
+        return int(np.clip(rows / 3, 10_000, 1_000_000))

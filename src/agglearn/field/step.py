@@ -1,0 +1,168 @@
+"""One step of the weights: gradients, preconditioning and averaging in a single pass over the cells.
+
+With d̂, ĉ the engine's expectations and p̂ = ĉ/d̂:
+
+- g_μ = d̂ − d + 2λ_μ(μ − μ₀)
+- g_θ = d·p̂ − c + 2λ_θ θ (rescaled; the penalty alone where d̂ = 0), or plainly ĉ − c + 2λ_θ θ
+- μ ← μ − α_μ g_μ / (max(d̂, d) + 2λ_μ),   θ ← θ − α_θ g_θ / (max(d̂, d)·p̂ + 2λ_θ)
+
+No weight moves by more than :data:`LARGEST_MOVE` in one step, which bounds the damage of a step that is
+too long until the training loop notices it. Sums are taken chunk by chunk in a fixed order, so they do
+not depend on the number of threads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit, prange
+
+from agglearn.field.engine import Expectation
+from agglearn.field.problem import Problem
+
+Floats = npt.NDArray[np.float64]
+
+LARGEST_MOVE = 1.0
+_CHUNK = 1 << 14
+
+
+@dataclass
+class Weights:
+    """The weights of a field, and their running averages."""
+
+    mu: Floats
+    theta: Floats
+    intercept: float
+    mu_mean: Floats
+    theta_mean: Floats
+    intercept_mean: float
+
+    @classmethod
+    def at(cls, mu: Floats, intercept: float) -> Weights:
+        """Weights that begin at μ, with θ = 0."""
+        theta = np.zeros_like(mu)
+        return cls(mu.copy(), theta, intercept, mu.copy(), theta.copy(), intercept)
+
+
+@dataclass(frozen=True)
+class StepSettings:
+    """Everything a step needs beside the weights and the expectations."""
+
+    lambda_mu: float
+    lambda_theta: float
+    step_mu: float
+    step_theta: float
+    rescaled: bool
+    preconditioned: bool
+    mean_weight: float
+
+
+@dataclass(frozen=True)
+class StepInfo:
+    """How far the expectations were from the tables before the step.
+
+    ``misfit_d`` and ``misfit_c`` are half the summed differences as a share of the records (of the
+    positives), averaged over tables; ``chi2_d`` is the mean of (d̂ − d)²/max(d, 1) over the cells that
+    count a record; ``grad_mu`` and ``grad_theta`` are norms of the preconditioned gradients, as
+    √(Σ g²/H) in units of √records.
+    """
+
+    misfit_d: float
+    misfit_c: float
+    chi2_d: float
+    grad_mu: float
+    grad_theta: float
+
+    @property
+    def finite(self) -> bool:
+        return bool(np.isfinite([self.misfit_d, self.misfit_c, self.grad_mu, self.grad_theta]).all())
+
+
+@njit(cache=True, nogil=True, parallel=True)
+def _step(  # type: ignore[no-untyped-def]
+    mu, theta, mu_mean, theta_mean, mu0, d, c, d_hat, c_hat, free,
+    lambda_mu, lambda_theta, step_mu, step_theta, rescaled, flat_mu, flat_theta, mean_weight, sums,
+):  # fmt: skip
+    cells = mu.size
+    for chunk in prange(sums.shape[0]):
+        miss_d = miss_c = chi2 = seen = norm_mu = norm_theta = 0.0
+        for k in range(chunk * _CHUNK, min((chunk + 1) * _CHUNK, cells)):
+            model, rate = d_hat[k], 0.0
+            if model > 0.0:
+                rate = c_hat[k] / model
+            scale = max(model, d[k], 0.0)
+            gap_d = model - d[k]
+            gap_c = d[k] * rate - c[k] if rescaled else c_hat[k] - c[k]
+            if rescaled and model <= 0.0:
+                gap_c = 0.0
+            g_mu = gap_d + 2.0 * lambda_mu * (mu[k] - mu0[k])
+            g_theta = gap_c + 2.0 * lambda_theta * theta[k]
+            h_mu = flat_mu if flat_mu > 0.0 else scale + 2.0 * lambda_mu
+            h_theta = flat_theta if flat_theta > 0.0 else scale * rate + 2.0 * lambda_theta
+            miss_d += abs(gap_d)
+            miss_c += abs(gap_c)
+            if d[k] > 0.0:
+                chi2 += gap_d * gap_d / max(d[k], 1.0)
+                seen += 1.0
+            if free.size == 0 or free[k]:
+                if h_mu > 0.0:
+                    norm_mu += g_mu * g_mu / h_mu
+                    mu[k] -= min(max(step_mu * g_mu / h_mu, -LARGEST_MOVE), LARGEST_MOVE)
+                if h_theta > 0.0:
+                    norm_theta += g_theta * g_theta / h_theta
+                    theta[k] -= min(max(step_theta * g_theta / h_theta, -LARGEST_MOVE), LARGEST_MOVE)
+            mu_mean[k] += mean_weight * (mu[k] - mu_mean[k])
+            theta_mean[k] += mean_weight * (theta[k] - theta_mean[k])
+        sums[chunk, 0], sums[chunk, 1], sums[chunk, 2] = miss_d, miss_c, chi2
+        sums[chunk, 3], sums[chunk, 4], sums[chunk, 5] = seen, norm_mu, norm_theta
+
+
+_NO_MASK = np.zeros(0, np.bool_)
+
+
+def step(
+    weights: Weights, mu0: Floats, problem: Problem, expected: Expectation, settings: StepSettings
+) -> StepInfo:
+    """Move the weights in place, and say how well the tables were fitted before."""
+    n, tables = problem.rows, problem.layout.n_tables
+    flat_mu = flat_theta = 0.0
+    if not settings.preconditioned:  # one scale for all cells: the largest curvature there is
+        flat_mu = float(problem.d.max()) + 2 * settings.lambda_mu
+        flat_theta = float(problem.c.max()) + 2 * settings.lambda_theta
+    sums = np.zeros((-(-weights.mu.size // _CHUNK), 6))
+    _step(
+        weights.mu,
+        weights.theta,
+        weights.mu_mean,
+        weights.theta_mean,
+        mu0,
+        problem.d,
+        problem.c,
+        expected.d,
+        expected.c,
+        _NO_MASK if problem.free is None else problem.free,
+        settings.lambda_mu,
+        settings.lambda_theta,
+        settings.step_mu,
+        settings.step_theta,
+        settings.rescaled,
+        flat_mu,
+        flat_theta,
+        settings.mean_weight,
+        sums,
+    )
+    gap = expected.positives - problem.positives
+    scale = max(expected.positives, problem.positives)
+    move = settings.step_theta * gap / scale
+    weights.intercept -= float(np.clip(move, -LARGEST_MOVE, LARGEST_MOVE))
+    weights.intercept_mean += settings.mean_weight * (weights.intercept - weights.intercept_mean)
+    totals = sums.sum(axis=0)
+    return StepInfo(
+        misfit_d=float(totals[0] / (2 * n * tables)),
+        misfit_c=float(totals[1] / (2 * problem.positives * tables)),
+        chi2_d=float(totals[2] / max(totals[3], 1.0)),
+        grad_mu=float(np.sqrt(totals[4] / n)),
+        grad_theta=float(np.sqrt(totals[5] / n)),
+    )

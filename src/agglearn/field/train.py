@@ -1,0 +1,241 @@
+"""Persistent contrastive divergence: the loop that fits a field to its tables.
+
+Minimises −log π(A=a) + λ_θ‖θ‖² + λ_μ‖μ − μ₀‖² over the weights. Each iteration asks the engine for the
+field's expectations (the local engine moves its chains by one sweep for that) and takes one step
+(:mod:`.step`). The step on θ starts long and shrinks, the weights that are kept are an average that
+favours the last third of the iterations, and the number of chains grows as the fit gets finer.
+
+Everything an iteration does follows from the state before it and the iteration's number, so a run that
+was killed and resumed ends with the same bits as one that was not.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from agglearn.field.checkpoint import Checkpoints, FitState
+from agglearn.field.engine import Engine
+from agglearn.field.exact import ExactEngine
+from agglearn.field.local import LocalEngine, memory_needed
+from agglearn.field.problem import Problem
+from agglearn.field.proposals import build_proposals
+from agglearn.field.settings import FitSettings
+from agglearn.field.start import Start, independent_start, tree_start
+from agglearn.field.step import StepInfo, StepSettings, Weights, step
+from agglearn.memory import require
+
+Floats = npt.NDArray[np.float64]
+
+_AVERAGING_POWER = 2  # iterate t of T weighs about (t/T)², so the last third holds 70 % of the mean
+_CHECK_EVERY = 10  # iterations between two looks at whether predictions still move
+_PATIENCE = 5  # iterations that a misfit may grow before the step is taken for too long
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """A fitted field: its weights, the engine with its chains, and how the fit went."""
+
+    problem: Problem
+    settings: FitSettings
+    mu: Floats
+    theta: Floats
+    intercept: float
+    engine: Engine
+    state: FitState
+    seconds: float
+
+    @property
+    def iterations(self) -> int:
+        return self.state.iteration
+
+
+def begin(
+    problem: Problem, settings: FitSettings, threads: int | None = None
+) -> tuple[Engine, Floats, FitState]:
+    """The engine, the start μ₀ and the state before the first iteration."""
+    n_chains = settings.n_chains(problem.rows)
+    first = n_chains if settings.engine == "exact" else max(2, n_chains // settings.growth)
+    if settings.engine == "local":
+        require(
+            memory_needed(problem.layout, n_chains) + 12 * 8 * problem.layout.n_cells,
+            f"a field of {problem.layout.n_cells:,} cells with {n_chains:,} chains",
+            "use fewer chains (--chains), fewer or hashed tables",
+        )
+    engine: Engine
+    if settings.engine == "exact":
+        engine = ExactEngine(problem.layout, problem.rows)
+        start = _start(problem, settings, 2)
+    else:
+        start = _start(problem, settings, first)
+        proposals = None
+        if max(problem.layout.cards) > settings.exact_up_to:
+            proposals = build_proposals(problem.layout, problem.d, settings.exact_up_to)
+        engine = LocalEngine(
+            problem.layout,
+            start.chains,
+            problem.rows,
+            settings.seed,
+            threads=threads,
+            proposals=proposals,
+            exact_up_to=settings.exact_up_to,
+            proposals_per_feature=settings.proposals,
+            marginal_label=settings.marginal_label,
+        )
+    return engine, start.mu, FitState(Weights.at(start.mu, problem.base_log_odds))
+
+
+def _start(problem: Problem, settings: FitSettings, n_chains: int) -> Start:
+    make = tree_start if settings.start == "tree" else independent_start
+    return make(problem.layout, problem.d, problem.rows, n_chains, settings.seed)
+
+
+def iterate(
+    engine: Engine, mu0: Floats, problem: Problem, settings: FitSettings, state: FitState
+) -> Iterator[FitState]:
+    """Train from a state on, giving the (same, updated) state after every iteration."""
+    while state.stopped_because is None:
+        began = time.perf_counter()
+        _grow(engine, problem, settings, state.iteration)
+        steps = _steps(problem, settings, state)
+        weights = state.weights
+        expected = engine.expect(weights.mu, weights.theta, weights.intercept, state.iteration)
+        info = step(weights, mu0, problem, expected, steps)
+        state.iteration += 1
+        _guard(state, info)
+        entry = {
+            "iteration": state.iteration,
+            **asdict(info),
+            "step_mu": steps.step_mu,
+            "step_theta": steps.step_theta,
+            "chains": getattr(engine, "n_chains", 0),
+            **expected.info,
+            "seconds": time.perf_counter() - began,
+        }
+        state.history.append(entry)
+        if state.iteration >= settings.iterations:
+            state.stopped_because = "iterations"
+        if state.iteration % _CHECK_EVERY == 0:
+            _look_at_predictions(engine, settings, state, entry)
+        yield state
+
+
+def _steps(problem: Problem, settings: FitSettings, state: FitState) -> StepSettings:
+    t, unit = state.iteration, state.step_scale / problem.layout.n_tables
+    # From the first step to the last one along a hyperbola; both are reached within a few dozen steps.
+    first, last = settings.first_step_theta, settings.step_theta
+    theta = last + max(first - last, 0.0) / (1.0 + (t / 20) ** 2)
+    mean_weight = (_AVERAGING_POWER + 1) / (t + 1 + _AVERAGING_POWER) if settings.averaging else 1.0
+    return StepSettings(
+        lambda_mu=settings.lambda_mu,
+        lambda_theta=settings.lambda_theta,
+        step_mu=min(settings.step_mu * unit, 1.0),
+        step_theta=min(theta * unit, 1.0),
+        rescaled=settings.gradient == "rescaled",
+        preconditioned=settings.preconditioned,
+        mean_weight=mean_weight,
+    )
+
+
+def _grow(engine: Engine, problem: Problem, settings: FitSettings, iteration: int) -> None:
+    """Double the chains at regular intervals until they are all there."""
+    if not isinstance(engine, LocalEngine):
+        return
+    full = settings.n_chains(problem.rows)
+    doublings = int(np.ceil(np.log2(settings.growth)))
+    every = max(settings.iterations // (2 * (doublings + 1)), 1)
+    wanted = min(full, max(2, full // settings.growth) << min(iteration // every, doublings))
+    if iteration // every >= doublings:
+        wanted = full
+    if wanted > engine.n_chains:
+        engine.grow(wanted, iteration)
+
+
+def _guard(state: FitState, info: StepInfo) -> None:
+    """Shorten the steps when the tables are fitted worse and worse."""
+    misfit = info.misfit_d + info.misfit_c
+    if not info.finite:
+        raise FloatingPointError("the weights are no longer finite")  # a bug: steps are bounded
+    state.best_misfit = min(state.best_misfit, misfit)
+    worse = misfit > 2 * state.best_misfit + 0.02
+    state.bad_iterations = state.bad_iterations + 1 if worse else 0
+    if state.bad_iterations >= _PATIENCE:
+        state.step_scale /= 2
+        state.bad_iterations = 0
+        state.best_misfit = misfit  # what it was is out of reach: ask for progress from here
+
+
+def _look_at_predictions(
+    engine: Engine, settings: FitSettings, state: FitState, entry: dict[str, Any]
+) -> None:
+    """Stop when the predictions of the averaged weights have come to rest."""
+    weights = state.weights
+    if state.theta_seen.size:
+        moved = weights.theta_mean - state.theta_seen
+        shift = weights.intercept_mean - state.intercept_seen
+        entry["moved"] = _root_mean_square(engine, moved, shift, weights)
+        if entry["moved"] < settings.tolerance:
+            state.stopped_because = "predictions settled"
+    state.theta_seen = weights.theta_mean.copy()
+    state.intercept_seen = weights.intercept_mean
+
+
+def _root_mean_square(engine: Engine, vector: Floats, shift: float, weights: Weights) -> float:
+    """√E[(φ(x)·vector + shift)²] under the field."""
+    if isinstance(engine, ExactEngine):
+        law = engine.probabilities(weights.mu, weights.theta, weights.intercept).sum(axis=1)
+        return float(np.sqrt(law @ (engine.scores(vector) + shift) ** 2))
+    if isinstance(engine, LocalEngine):
+        return float(np.sqrt(np.mean(engine.scores(vector, shift) ** 2)))
+    raise TypeError(f"no scores from {type(engine).__name__}")
+
+
+def fit(
+    problem: Problem,
+    settings: FitSettings | None = None,
+    *,
+    threads: int | None = None,
+    on_iteration: Callable[[FitState], None] | None = None,
+    checkpoints: Checkpoints | None = None,
+) -> Fit:
+    """Fit a field to its tables.
+
+    Parameters
+    ----------
+    problem
+        The tables, as flat vectors.
+    settings
+        How to fit.
+    threads
+        Threads to use (all cores by default); they change the time, never the result.
+    on_iteration
+        Called with the state after each iteration, for a display.
+    checkpoints
+        Where to keep states, and where to go on from if there is one already.
+    """
+    settings = settings or FitSettings()
+    began = time.perf_counter()
+    engine, mu0, state = begin(problem, settings, threads)
+    if checkpoints is not None:
+        state = checkpoints.resume(problem, settings, engine, state)
+    for _ in iterate(engine, mu0, problem, settings, state):
+        if on_iteration is not None:
+            on_iteration(state)
+        if checkpoints is not None:
+            checkpoints.keep(engine, state)
+    weights = state.weights
+    return Fit(
+        problem=problem,
+        settings=settings,
+        mu=weights.mu_mean,
+        theta=weights.theta_mean,
+        intercept=weights.intercept_mean,
+        engine=engine,
+        state=state,
+        seconds=time.perf_counter() - began,
+    )

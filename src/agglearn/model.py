@@ -1,0 +1,231 @@
+"""A fitted field: what it predicts, what it can draw, and its folder on disk.
+
+``NAME.model/`` holds a manifest (schema, label, settings, how the fit went), Arrow files with μ, θ and
+the chains, and ``history.json``. All but the history, which tells times, is the same for the same
+tables, settings and seed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from agglearn.errors import InputError, StoreError
+from agglearn.field.checkpoint import fingerprint
+from agglearn.field.kernels import score_codes
+from agglearn.field.layout import Layout
+from agglearn.field.local import LocalEngine
+from agglearn.field.start import tree_start
+from agglearn.field.train import Fit
+from agglearn.schema import Label, Schema
+from agglearn.store import (
+    new_folder,
+    read_arrays,
+    read_json,
+    read_manifest,
+    write_arrays,
+    write_manifest,
+)
+from agglearn.tables import Scope
+from agglearn.threads import thread_count
+
+FORMAT = "agglearn.model"
+VERSION = 1
+_HISTORY = "history.json"
+_REFRESH = 5  # sweeps between two draws from the same chain
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A fitted field.
+
+    Attributes
+    ----------
+    schema, label
+        How raw records are coded, and what is predicted.
+    scopes
+        The features of each table the field was fitted on.
+    layout, mu, theta, intercept
+        The field itself.
+    chains
+        The chains at the end of training, a row each, or None where none were kept.
+    rows, positives
+        Records and positives behind the tables.
+    settings, summary, history
+        How it was fitted, how that ended, and every iteration.
+    """
+
+    schema: Schema
+    label: Label
+    scopes: tuple[Scope, ...]
+    layout: Layout
+    mu: Floats
+    theta: Floats
+    intercept: float
+    chains: npt.NDArray[np.uint16] | None
+    rows: float
+    positives: float
+    settings: Mapping[str, Any]
+    summary: Mapping[str, Any]
+    history: Sequence[Mapping[str, Any]]
+
+    @classmethod
+    def of_fit(cls, fit: Fit, schema: Schema, label: Label, scopes: Sequence[Scope]) -> Model:
+        """The model that a fit ended with."""
+        chains = fit.engine.chains if isinstance(fit.engine, LocalEngine) else None
+        return cls(
+            schema=Schema(schema.features, (label,)),
+            label=label,
+            scopes=tuple(scopes),
+            layout=fit.problem.layout,
+            mu=fit.mu,
+            theta=fit.theta,
+            intercept=fit.intercept,
+            chains=chains,
+            rows=fit.problem.rows,
+            positives=fit.problem.positives,
+            settings=asdict(fit.settings),
+            summary={
+                "iterations": fit.iterations,
+                "stopped_because": fit.state.stopped_because,
+                "chains": 0 if chains is None else len(chains),
+                "steps_halved": round(-np.log2(fit.state.step_scale)),
+                "tables": fingerprint(fit.problem),
+            },
+            history=fit.state.history,
+        )
+
+    def log_odds(self, codes: npt.NDArray[np.uint16], threads: int | None = None) -> Floats:
+        """φ(x)·θ + θ₀ of coded records (a row per feature); unknown values add nothing."""
+        return score_codes(codes, self.layout, self.theta, self.intercept, thread_count(threads))
+
+    def score_batches(
+        self, batches: Iterator[Any], threads: int | None = None
+    ) -> Iterator[tuple[Any, Floats, npt.NDArray[np.int64]]]:
+        """For each batch of raw records: the batch, the log-odds, and unknown values per feature."""
+        cards = np.array(self.schema.cards)[:, None]
+        for batch in batches:
+            codes = self.schema.encode(batch)
+            yield batch, self.log_odds(codes, threads), (codes >= cards).sum(axis=1)
+
+    def sample(self, n: int, seed: int = 0, threads: int | None = None) -> Iterator[Any]:
+        """Draw synthetic records with their label in raw values, as Arrow tables of bounded size.
+
+        The chains move :data:`_REFRESH` sweeps before each draw, so records of one draw are independent
+        and those of different draws nearly so.
+        """
+        if n < 1:
+            raise InputError(f"{n} records cannot be drawn: ask for at least 1")
+        engine, burn_in = self._sampler(n, seed, threads)
+        rng = np.random.Generator(np.random.Philox(seed))
+        weights = (self.mu, self.theta, self.intercept)
+        sweeps = 0
+        for start in range(0, n, engine.n_chains):
+            for _ in range(burn_in if start == 0 else _REFRESH):
+                engine.sweep(*weights, sweeps)
+                sweeps += 1
+            size = min(engine.n_chains, n - start)
+            order = rng.permutation(engine.n_chains)[:size]
+            p = 1 / (1 + np.exp(-engine.scores(self.theta, self.intercept)[order]))
+            records = self.schema.decode(np.ascontiguousarray(engine.chains[order].T), rng)
+            label = self.label.decode((rng.random(size) < p).astype(np.uint8))
+            yield records.append_column(self.label.name, label)
+
+    def _sampler(self, n: int, seed: int, threads: int | None) -> tuple[LocalEngine, int]:
+        if self.chains is not None:
+            chains, burn_in = self.chains, _REFRESH
+        else:  # no chain was kept: begin at a tree of the field's own cells, and forget the start
+            guess = np.exp(np.clip(self.mu, -30, 30)) * self.rows / self.layout.n_cells
+            n_chains = int(np.clip(n, 100, 10_000))
+            chains = tree_start(self.layout, guess, self.rows, n_chains, seed).chains
+            burn_in = 200
+        exact_up_to = max(self.layout.cards)
+        engine = LocalEngine(
+            self.layout,
+            chains,
+            self.rows,
+            seed,
+            threads=threads,
+            proposals=None,
+            exact_up_to=exact_up_to,
+        )
+        return engine, burn_in
+
+    def save(self, target: str | Path) -> None:
+        """Write the model as a folder, atomically."""
+        arrays: dict[str, npt.NDArray[Any]] = {"mu": self.mu, "theta": self.theta}
+        if self.chains is not None:
+            arrays["chains"] = self.chains
+        with new_folder(Path(target), FORMAT) as folder:
+            (folder / _HISTORY).write_text(
+                json.dumps({"iterations": list(self.history)}) + "\n", encoding="utf-8"
+            )
+            write_manifest(
+                folder,
+                {
+                    "format": FORMAT,
+                    "version": VERSION,
+                    "schema": self.schema.to_json(),
+                    "tables": [list(s) for s in self.scopes],
+                    "hash_sizes": self.layout.hash_sizes,
+                    "intercept": float(self.intercept).hex(),
+                    "rows": self.rows,
+                    "positives": self.positives,
+                    "settings": dict(self.settings),
+                    "summary": dict(self.summary),
+                    "arrays": write_arrays(folder, "field", arrays),
+                },
+            )
+
+    @classmethod
+    def load(cls, source: str | Path) -> Model:
+        """Read a model from its folder."""
+        folder = Path(source)
+        document = read_manifest(folder, FORMAT, VERSION)
+        try:
+            return cls._from_manifest(folder, document)
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError, pa.ArrowException) as error:
+            raise StoreError(
+                f"{folder} is damaged ({type(error).__name__}: {error}): fit it again"
+            ) from None
+
+    @classmethod
+    def _from_manifest(cls, folder: Path, document: Mapping[str, Any]) -> Model:
+        schema = Schema.from_json(document["schema"], str(folder))
+        scopes = tuple(tuple(s) for s in document["tables"])
+        layout = Layout(
+            cards=schema.cards,
+            scopes=tuple(tuple(schema.index[f] for f in scope) for scope in scopes),
+            hash_sizes=tuple(document["hash_sizes"]),
+        )
+        arrays = read_arrays(folder, document["arrays"])
+        chains = arrays.get("chains")
+        if arrays["mu"].shape != (layout.n_cells,) or arrays["theta"].shape != (layout.n_cells,):
+            raise ValueError("weights do not fit the tables")
+        if chains is not None and chains.shape[1:] != (layout.n_features,):
+            raise ValueError("chains do not fit the features")
+        history = read_json(folder / _HISTORY)["iterations"]
+        return cls(
+            schema=schema,
+            label=schema.labels[0],
+            scopes=scopes,
+            layout=layout,
+            mu=arrays["mu"],
+            theta=arrays["theta"],
+            intercept=float.fromhex(document["intercept"]),
+            chains=chains,
+            rows=document["rows"],
+            positives=document["positives"],
+            settings=document["settings"],
+            summary=document["summary"],
+            history=history,
+        )
