@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types unit format bench clean
+.PHONY: help setup demo test lint types unit format bench bench-quick clean
 
 help: ## show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -17,7 +17,12 @@ $(VENV)/.installed: pyproject.toml
 	touch $@
 
 demo: setup ## run the main job end to end on the Adult data
-	$(BIN)/python -m agglearn.demo demo
+	$(BIN)/agglearn datasets fetch adult -o demo
+	$(BIN)/agglearn aggregate demo/adult.csv --label income --positive '>50K' -o demo/adult.agg
+	$(BIN)/agglearn check demo/adult.agg
+	$(BIN)/agglearn fit demo/adult.agg -o demo/adult.model
+	$(BIN)/agglearn evaluate demo/adult.model demo/adult.test.csv
+	$(BIN)/agglearn compare demo/adult.csv demo/adult.test.csv --label income --positive '>50K'
 
 test: lint types unit ## lint, type-check and run every test
 
@@ -37,6 +42,9 @@ format: setup ## rewrite the code in the project's style
 
 bench: setup ## run the benchmarks and rewrite docs/benchmarks.md (takes a while)
 	$(BIN)/python -m benchmarks
+
+bench-quick: setup ## run small benchmarks, under two minutes
+	$(BIN)/python -m benchmarks --quick
 
 clean: ## remove the environment and everything generated
 	rm -rf $(VENV) demo .pytest_cache .mypy_cache .ruff_cache .hypothesis

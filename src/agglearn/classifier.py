@@ -47,8 +47,8 @@ class MaxEntClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         The most iterations; training stops earlier when the predictions have come to rest.
     chains
         Number of chains; None chooses by the number of records.
-    growth, step_mu, step_theta, first_step_theta, gradient, preconditioned, marginal_label, start, \
-averaging, engine, exact_up_to, proposals, tolerance
+    growth, step_mu, step_theta, first_step_theta, rate_memory, gradient, preconditioned, \
+marginal_label, start, averaging, engine, exact_up_to, proposals, tolerance
         How the training goes about it: see :class:`~agglearn.field.settings.FitSettings`.
     label
         The label to predict, where the tables have several.
@@ -93,6 +93,7 @@ averaging, engine, exact_up_to, proposals, tolerance
         step_mu: float = FitSettings.step_mu,
         step_theta: float = FitSettings.step_theta,
         first_step_theta: float = FitSettings.first_step_theta,
+        rate_memory: float = FitSettings.rate_memory,
         gradient: str = FitSettings.gradient,
         preconditioned: bool = FitSettings.preconditioned,
         marginal_label: bool = FitSettings.marginal_label,
@@ -114,6 +115,7 @@ averaging, engine, exact_up_to, proposals, tolerance
         self.step_mu = step_mu
         self.step_theta = step_theta
         self.first_step_theta = first_step_theta
+        self.rate_memory = rate_memory
         self.gradient = gradient
         self.preconditioned = preconditioned
         self.marginal_label = marginal_label
@@ -225,9 +227,7 @@ averaging, engine, exact_up_to, proposals, tolerance
         """Read a fitted model from its folder; runs no code from it."""
         model = Model.load(path)
         known = {f.name for f in fields(FitSettings)}
-        classifier = cls(
-            **{k: v for k, v in model.settings.items() if k in known}, label=model.label.name
-        )
+        classifier = cls(**{k: v for k, v in model.settings.items() if k in known}, label=model.label.name)
         classifier._take(model)
         return classifier
 

@@ -136,7 +136,7 @@ class Categorical(_Feature):
             return None
         numbers = [int(v) for v in self.values]
         low, span = min(numbers), max(numbers) - min(numbers) + 1
-        if span > 1 << 20 or max(numbers) > np.iinfo(np.int64).max:
+        if span > 1 << 20 or low < -(2**63) or low + span > 2**63:
             return None
         codes = np.full(span + 1, self._default, np.uint16)  # the last one: outside the range
         codes[np.array(numbers) - low] = np.arange(len(numbers))

@@ -111,7 +111,9 @@ def check_labels(y: npt.ArrayLike, where: str) -> npt.NDArray[np.bool_]:
         raise InputError(f"{where}: labels must be 0 or 1")
     if positive.all() or not positive.any():
         word = "positive" if positive[0] else "negative"
-        raise InputError(f"{where}: every label is {word}, so NLLH is not defined; records of both are needed")
+        raise InputError(
+            f"{where}: every label is {word}, so NLLH is not defined; records of both are needed"
+        )
     return positive
 
 

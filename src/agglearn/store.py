@@ -8,6 +8,7 @@ noticed. Reading parses JSON and Parquet and runs no code.
 from __future__ import annotations
 
 import contextlib
+import glob
 import hashlib
 import json
 import os
@@ -37,30 +38,38 @@ _MANIFEST = "manifest.json"
 @contextlib.contextmanager
 def new_folder(target: Path, format_name: str) -> Iterator[Path]:
     """Give a temporary folder to fill, and put it in the place of ``target`` if all went well."""
-    target = Path(os.path.abspath(target))
+    target = Path(os.path.realpath(target))  # a link is written through
     refuse_foreign(target, format_name)
-    _sweep_leftovers(target)
     work = target.parent / f".{target.name}.{os.getpid()}.tmp"
-    try:
+    with _writing(target):
+        _sweep_leftovers(target)
         work.mkdir(parents=True)
-    except OSError as error:
-        raise StoreError(f"{target}: cannot write there ({error.strerror})") from None
+        try:
+            yield work
+            for path in sorted(work.rglob("*")):
+                _sync(path)
+            _sync(work)
+            _replace(work, target)
+            _sync(target.parent)
+        except BaseException:
+            shutil.rmtree(work, ignore_errors=True)
+            raise
+
+
+@contextlib.contextmanager
+def _writing(target: Path) -> Iterator[None]:
+    """Turn what the system refuses into a line that names the target."""
     try:
-        yield work
-        for path in sorted(work.rglob("*")):
-            _sync(path)
-        _sync(work)
-        _replace(work, target)
-        _sync(target.parent)
-    except BaseException:
-        shutil.rmtree(work, ignore_errors=True)
-        raise
+        yield
+    except OSError as error:
+        raise StoreError(f"{target}: cannot write there ({error.strerror or error})") from None
 
 
 def refuse_foreign(target: Path, format_name: str) -> None:
     """Refuse to overwrite anything that is not a folder of this format."""
-    if not target.exists():
-        return
+    with _writing(target):
+        if not target.exists():
+            return
     mine = False
     with contextlib.suppress(AgglearnError):
         mine = target.is_dir() and read_json(target / _MANIFEST).get("format") == format_name
@@ -72,16 +81,22 @@ def refuse_foreign(target: Path, format_name: str) -> None:
 
 def _sweep_leftovers(target: Path) -> None:
     """Remove what a killed writer of the same target left behind."""
-    for path in target.parent.glob(f".{target.name}.*.tmp"):
+    for path in target.parent.glob(f".{glob.escape(target.name)}.*.tmp"):
         pid = re.search(r"\.(\d+)\.tmp$", path.name)
         if pid and not _alive(int(pid[1])):
-            shutil.rmtree(path, ignore_errors=True)
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
 
 
 def _alive(pid: int) -> bool:
+    """Whether another process of this number runs; a dead one may have had our own."""
+    if pid == os.getpid():
+        return False
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):
         return False
     except OSError:
         return True
@@ -110,20 +125,20 @@ def _sync(path: Path) -> None:
 @contextlib.contextmanager
 def new_file(target: Path) -> Iterator[Path]:
     """Give a temporary file name to write, and put it in the place of ``target`` if all went well."""
-    target = Path(os.path.abspath(target))
-    if target.is_dir():
-        raise StoreError(f"{target} is a folder: name a file")
+    target = Path(os.path.realpath(target))
     work = target.parent / f".{target.name}.{os.getpid()}.tmp"
-    try:
+    with _writing(target):
+        if target.is_dir():
+            raise StoreError(f"{target} is a folder: name a file")
+        _sweep_leftovers(target)
         target.parent.mkdir(parents=True, exist_ok=True)
-        yield work
-        _sync(work)
-        os.replace(work, target)
-    except OSError as error:
-        raise StoreError(f"{target}: cannot write there ({error.strerror})") from None
-    finally:
-        with contextlib.suppress(OSError):
-            work.unlink()
+        try:
+            yield work
+            _sync(work)
+            os.replace(work, target)
+        finally:
+            with contextlib.suppress(OSError):
+                work.unlink()
 
 
 def write_text(target: Path, text: str) -> None:
@@ -140,7 +155,7 @@ def read_json(path: Path) -> dict[str, Any]:
         raise StoreError(f"{path} does not exist") from None
     except OSError as error:
         raise StoreError(f"{path} cannot be read ({error.strerror})") from None
-    except ValueError:
+    except (ValueError, RecursionError):
         raise StoreError(f"{path} is not JSON: it is damaged or not one of ours") from None
     if not isinstance(document, dict):
         raise StoreError(f"{path} is not a JSON object: it is damaged or not one of ours")
@@ -262,7 +277,9 @@ def load(source: str | Path) -> AggregatedData:
     document = read_manifest(folder, FORMAT, VERSION)
     try:
         schema = Schema.from_json(document["schema"], str(folder / _MANIFEST))
-        tables = [_read_table(folder, entry, schema, document["absent"]) for entry in document["tables"]]
+        tables = [_read_table(folder, entry, schema) for entry in document["tables"]]
+        if not all(isinstance(n, int | float) for n in (document["rows"], *document["positives"])):
+            raise ValueError("its totals are not numbers")
         return AggregatedData(
             schema=schema,
             tables={t.features: t for t in tables},
@@ -272,13 +289,15 @@ def load(source: str | Path) -> AggregatedData:
             floor=document["floor"],
             split=document["split"],
         )
-    except (KeyError, TypeError, ValueError, AttributeError, pa.ArrowException) as error:
+    except StoreError:
+        raise
+    except (AgglearnError, LookupError, TypeError, ValueError, AttributeError, pa.ArrowException) as error:
         raise StoreError(
             f"{folder} is damaged ({type(error).__name__}: {error}): make it again"
         ) from None
 
 
-def load_schema(source: str | Path) -> Schema:
+def load_schema(source: str | os.PathLike[str]) -> Schema:
     """Read a schema file, or take the schema of an ``.agg`` folder."""
     path = Path(source)
     if path.is_dir():
@@ -295,7 +314,7 @@ def table_columns(scope: tuple[str, ...], hashed: bool, schema: Schema) -> dict[
     """Names of a table's columns; features and labels keep theirs, the others make way."""
     axes = ["bucket"] if hashed else list(scope)
     # Most databases take "Count" and "count" for the same name.
-    taken = {name.casefold() for name in (*scope, *schema.label_names)}
+    taken = {name.casefold() for name in (*schema.names, *schema.label_names)}
     count = "count"
     while count in taken:
         count += "_"
@@ -328,7 +347,7 @@ def _write_table(folder: Path, position: int, table: Table, schema: Schema) -> d
         "buckets": table.n_cells if table.hashed else None,
         "integer": bool(np.issubdtype(table.counts.dtype, np.integer)),
         "unknown": table.unknown.tolist(),
-        "noise": str(table.noise) if table.noise else None,
+        "noise": f"{table.noise.law}:{table.noise.scale!r}" if table.noise else None,
         "all_measured": table.measured is None,
     }
 
@@ -343,7 +362,7 @@ def _kept(table: Table) -> npt.NDArray[np.bool_]:
     return kept
 
 
-def _read_table(folder: Path, entry: Mapping[str, Any], schema: Schema, absent: str) -> Table:
+def _read_table(folder: Path, entry: Mapping[str, Any], schema: Schema) -> Table:
     features = tuple(entry["features"])
     rows = read_parquet(folder, entry["file"], entry["sha256"])
     columns = entry["columns"]

@@ -345,10 +345,12 @@ def parse_scopes(spec: str | Iterable[Sequence[str]], schema: Schema) -> list[Sc
             names = [n.strip() if isinstance(term, str) else n for n in names]
             for name in names:
                 schema.feature(name)
-            if len(set(names)) != len(names):
-                raise InputError(f"table {'*'.join(names)} names a feature twice")
+            if len(set(names)) != len(names) or not names:
+                raise InputError(f"table {'*'.join(names)!r} names a feature twice, or none")
             found = [tuple(sorted(names, key=schema.index.__getitem__))]
         scopes.update(dict.fromkeys(found))
+    if not scopes:
+        raise InputError("no table is asked for")
     return list(scopes)
 
 

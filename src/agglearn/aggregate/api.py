@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from narwhals.exceptions import DuplicateError
 
 from agglearn.aggregate.lazy import count_tables_lazy, is_lazy, survey_lazy
 from agglearn.aggregate.learn import Coding, ColumnNote, learn_feature, learn_label
 from agglearn.aggregate.sources import ReadOptions, open_source
 from agglearn.aggregate.split import TRAIN, check_split
-from agglearn.aggregate.stream import Columns, Split, TargetEncoding, count_tables, learn_schema
+from agglearn.aggregate.stream import (
+    Columns,
+    Split,
+    TargetEncoding,
+    check_told,
+    count_tables,
+    learn_schema,
+)
 from agglearn.errors import InputError
 from agglearn.schema import Label, Schema
 from agglearn.store import load_schema
@@ -73,7 +83,7 @@ def aggregate_split(
     features: Sequence[str] | None = None,
     exclude: Sequence[str] = (),
     tables: str | Iterable[Sequence[str]] = "pairs",
-    schema: Schema | str | None = None,
+    schema: Schema | str | os.PathLike[str] | None = None,
     categorical: Sequence[str] = (),
     numeric: Sequence[str] = (),
     bins: int = 10,
@@ -130,7 +140,7 @@ def aggregate_split(
     )
     if hash_size is not None and hash_size < 2:
         raise InputError(f"hash-size {hash_size} is too small: 2 is the least")
-    if isinstance(schema, str):
+    if schema is not None and not isinstance(schema, Schema):
         schema = load_schema(schema)
     if schema is not None:
         if target_encode:
@@ -142,7 +152,11 @@ def aggregate_split(
             schema = schema.select(columns.feature_names([*schema.names, *schema.label_names]))
     shares = dict(split or {})
     check_split(shares)
-    if is_lazy(data):
+    try:
+        lazy = is_lazy(data)
+    except DuplicateError:  # a frame: opening it names the column
+        lazy = False
+    if lazy:
         if shares or target_encode:
             raise InputError(
                 "a lazy source has no record numbers to split by: split it there, or read it as a file"
@@ -204,6 +218,7 @@ def _aggregate_lazy(
         import narwhals as nw
 
         names = columns.feature_names(nw.from_native(frame).collect_schema().names())
+        check_told(coding, names)
         named = [label.name for label in columns.labels if label.positive is not None]
         surveys = survey_lazy(frame, [*names, *named])
         learnt = [learn_feature(surveys[name], coding) for name in names]

@@ -188,10 +188,25 @@ def _thinned(lazy: Frame, counts: Frame, name: str, arrow_type: Any) -> Any:
 
 @dataclass(frozen=True)
 class _Key:
-    """What a feature is grouped by, and how the groups that come back are coded."""
+    """What a feature is grouped by, and how the groups that come back are coded.
 
-    columns: tuple[Expression, ...]
-    decode: Callable[[Sequence[Any]], Codes]
+    Where the engine folds values, it joins a ``mapping`` from the ``raw`` values that have a modality to
+    what they are ``mapped`` to; all other values make one group of code ``outside``.
+    """
+
+    column: Expression
+    encode: Callable[[Any], Codes]
+    mapping: Frame | None = None
+    missing: int = 0
+    outside: int = 0
+
+    def codes(self, groups: Any, kinds: npt.NDArray[np.int64] | None) -> Codes:
+        """Codes of the groups, each of a kind if there was a mapping."""
+        codes = self.encode(groups)
+        if kinds is not None:
+            codes[kinds == _MISSING] = self.missing
+            codes[kinds == _OUTSIDE] = self.outside
+        return codes
 
 
 def count_tables_lazy(
@@ -237,21 +252,34 @@ def _group(
     lazy: Frame, keys: Sequence[_Key], labels: Sequence[Expression]
 ) -> tuple[list[Codes], npt.NDArray[np.int64]]:
     """One GROUP BY: the codes of each key, then counts and sums."""
-    names = [[f"key_{i}_{j}" for j in range(len(key.columns))] for i, key in enumerate(keys)]
     sums = [f"sum_{k}" for k in range(len(labels))]
-    selected = [
-        e.alias(n)
-        for key, row in zip(keys, names, strict=True)
-        for e, n in zip(key.columns, row, strict=True)
-    ]
-    selected += [label.alias(name) for label, name in zip(labels, sums, strict=True)]
-    flat = [name for row in names for name in row]
-    query = lazy.select(*selected).group_by(*flat).agg(nw.len().alias("n"), *(nw.col(s).sum() for s in sums))
-    found = _collect(query)
-    codes = [
-        key.decode([one_array(found[name]) for name in row]) for key, row in zip(keys, names, strict=True)
-    ]
+    columns = [key.column.alias(f"key_{i}") for i, key in enumerate(keys)]
+    query = lazy.select(*columns, *(e.alias(name) for e, name in zip(labels, sums, strict=True)))
+    by = []
+    for i, key in enumerate(keys):
+        if key.mapping is None:
+            by.append(f"key_{i}")
+        else:
+            query = _mapped(query, key.mapping, i)
+            by += [f"mapped_{i}", f"kind_{i}"]
+    found = _collect(query.group_by(*by).agg(nw.len().alias("n"), *(nw.col(s).sum() for s in sums)))
+    codes = []
+    for i, key in enumerate(keys):
+        if key.mapping is None:
+            codes.append(key.codes(one_array(found[f"key_{i}"]), None))
+        else:
+            codes.append(key.codes(one_array(found[f"mapped_{i}"]), _int64(found[f"kind_{i}"])))
     return codes, np.stack([_int64(found[name]) for name in ["n", *sums]])
+
+
+def _mapped(query: Frame, mapping: Frame, i: int) -> Frame:
+    """The query with what the values of key ``i`` are mapped to, and what kind each is."""
+    key, mapped = nw.col(f"key_{i}"), nw.col(f"mapped_{i}")
+    renamed = mapping.select(nw.col("raw").alias(f"raw_{i}"), nw.col("mapped").alias(f"mapped_{i}"))
+    outside = nw.when(mapped.is_null()).then(nw.lit(_OUTSIDE)).otherwise(nw.lit(_VALUE))
+    kind = nw.when(key.is_null()).then(nw.lit(_MISSING)).otherwise(outside)
+    joined = query.join(renamed, left_on=f"key_{i}", right_on=f"raw_{i}", how="left")
+    return joined.with_columns(kind.alias(f"kind_{i}"))
 
 
 def _label(lazy: Frame, label: Label, arrow_type: Any) -> Expression:
@@ -298,7 +326,7 @@ def _keys(lazy: Frame, schema: Schema, types: dict[str, Any]) -> dict[str, _Key]
         elif isinstance(feature, Binned):
             keys[feature.name] = _bins_of_text(lazy, feature, arrow_type)
         else:
-            keys[feature.name] = _folded(feature, arrow_type)
+            keys[feature.name] = _folded(lazy, feature, arrow_type)
     return keys
 
 
@@ -309,7 +337,7 @@ def _is_number(arrow_type: Any) -> bool:
 
 def _values(feature: Feature) -> _Key:
     """Grouped by the raw value, and coded here."""
-    return _Key((nw.col(feature.name),), lambda columns: feature.encode(columns[0]))
+    return _Key(nw.col(feature.name), feature.encode)
 
 
 def _bins(feature: Binned, arrow_type: Any) -> _Key:
@@ -322,12 +350,11 @@ def _bins(feature: Binned, arrow_type: Any) -> _Key:
     for cut in feature.cuts:
         above = column > cut.value if cut.after else column >= cut.value
         code = code + above.cast(nw.Int32)
+    return _Key(code, lambda codes: _as_codes(codes, feature.missing_code))
 
-    return _Key((code,), lambda columns: _codes(columns[0], feature.missing_code))
 
-
-def _codes(column: Any, missing: int) -> Codes:
-    codes: Codes = one_array(column).cast(pa.int64()).fill_null(missing).to_numpy().astype(np.uint16)
+def _as_codes(column: Any, missing: int) -> Codes:
+    codes: Codes = column.cast(pa.int64()).fill_null(missing).to_numpy().astype(np.uint16)
     return codes
 
 
@@ -342,10 +369,10 @@ def _bins_of_text(lazy: Frame, feature: Binned, arrow_type: Any) -> _Key:
     texts = one_array(values["value"]).drop_null()
     codes = feature.encode(texts)
     groups = {c: texts.filter(pa.array(codes == c)).to_pylist() for c in np.unique(codes).tolist()}
-    return _grouped(feature, arrow_type, groups, feature.n_modalities)
+    return _grouped(lazy, feature, arrow_type, groups, feature.n_modalities)
 
 
-def _folded(feature: Categorical | Encoded, arrow_type: Any) -> _Key:
+def _folded(lazy: Frame, feature: Categorical | Encoded, arrow_type: Any) -> _Key:
     """Grouped by the values that have a modality; the engine folds all the others into one."""
     raw = _raw_values(feature.values, arrow_type)
     if raw is None:
@@ -355,32 +382,30 @@ def _folded(feature: Categorical | Encoded, arrow_type: Any) -> _Key:
         groups: dict[int, list[Any]] = {}
         for text, value in raw.items():
             groups.setdefault(code_of[text], []).append(value)
-        return _grouped(feature, arrow_type, groups, 0)
+        return _grouped(lazy, feature, arrow_type, groups, 0)
     column = _clean(feature.name, arrow_type)
-    within = _one_of(column, list(raw.values()), _VALUE, nw.lit(_OUTSIDE))
-    kind = nw.when(column.is_null()).then(nw.lit(_MISSING)).otherwise(within)
-    value = nw.when(kind == _VALUE).then(column)
     outside = len(feature.values) if feature.other else feature.n_modalities
-
-    def decode(columns: Sequence[Any]) -> Codes:
-        kinds = _int64(columns[1])
-        codes = feature.encode(columns[0])
-        codes[kinds == _MISSING] = feature.missing_code
-        codes[kinds == _OUTSIDE] = outside
-        return codes
-
-    return _Key((value, kind), decode)
+    mapping = _mapping(lazy, column, list(raw.values()), nw.col("raw"))
+    return _Key(column, feature.encode, mapping, feature.missing_code, outside)
 
 
-def _grouped(feature: Feature, arrow_type: Any, groups: dict[int, list[Any]], default: int) -> _Key:
+def _grouped(
+    lazy: Frame, feature: Feature, arrow_type: Any, groups: dict[int, list[Any]], outside: int
+) -> _Key:
     """The code of a value by lists of the values that share one."""
-    column = _clean(feature.name, arrow_type)
-    code: Expression = nw.lit(default)
+    code: Expression = nw.lit(outside)
     for group, members in groups.items():
-        if group != default:
-            code = _one_of(column, members, group, code)
-    known = nw.when(~column.is_null()).then(code)
-    return _Key((known,), lambda columns: _codes(columns[0], feature.missing_code))
+        code = _one_of(nw.col("raw"), members, group, code)
+    column = _clean(feature.name, arrow_type)
+    values = [value for members in groups.values() for value in members]
+    mapping = _mapping(lazy, column, values, code)
+    return _Key(column, lambda codes: _as_codes(codes, 0), mapping, feature.missing_code, outside)
+
+
+def _mapping(lazy: Frame, column: Expression, values: list[Any], mapped: Expression) -> Frame:
+    """A row for each of the values that the column has: small, and made where the records are."""
+    present = lazy.select(column.alias("raw")).filter(nw.col("raw").is_in(values))
+    return present.group_by("raw").agg(nw.len().alias("n")).select("raw", mapped.alias("mapped"))
 
 
 def _raw_values(texts: Sequence[str], arrow_type: Any) -> dict[str, Any] | None:

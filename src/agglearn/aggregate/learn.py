@@ -27,6 +27,7 @@ _FEW = 20  # so few distinct integers are taken for categories
 _CODE_NAME = re.compile(
     r"(^|[_\-. ])(u?id|ids|code|zip|zipcode|postcode|(hash|cat)[_-]?\d*)$", re.IGNORECASE
 )
+_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}")
 _MOSTLY = 0.9
 
 
@@ -166,13 +167,8 @@ def _categorical(survey: ColumnSurvey, coding: Coding, why: str) -> tuple[Featur
     keep = by_count[counts[by_count] >= coding.min_modality_count][: coding.max_modalities]
     folded = len(texts) - len(keep)
     value_type = survey.value_type
-    found = survey.numbers()
-    if (
-        value_type == "string"
-        and found is not None
-        and all(t == str(int(t)) for t in texts if _whole(t))
-    ):
-        value_type = "integer" if all(_whole(t) for t in texts) else "string"
+    if value_type in ("string", "float") and all(_INTEGER.fullmatch(t) for t in texts):
+        value_type = "integer"  # read from text, or with gaps from pandas
     feature = Categorical(
         name=survey.name,
         values=tuple(texts[i] for i in np.sort(keep)),
@@ -185,10 +181,6 @@ def _categorical(survey: ColumnSurvey, coding: Coding, why: str) -> tuple[Featur
         more = "" if survey.exact else "more than "
         why += f"; {more}{folded:,} rare values folded into one ({share:.1%} of the records)"
     return feature, _note(feature, survey, why)
-
-
-def _whole(text: str) -> bool:
-    return text.lstrip("-").isdigit() and text.isascii()
 
 
 def _binned(survey: ColumnSurvey, coding: Coding, why: str) -> tuple[Feature, ColumnNote]:
@@ -238,7 +230,7 @@ def quantile_cuts(values: Floats, counts: Ints, bins: int) -> tuple[Cut, ...]:
     heavy = counts * bins > counts.sum()
     segments = _between(heavy)
     weights = [int(counts[a:b].sum()) for a, b in segments]
-    shares = _shares(weights, bins - int(heavy.sum()))
+    shares = _shares(weights, [b - a for a, b in segments], bins - int(heavy.sum()))
     starts = np.zeros(len(values), bool)  # which values begin a bin
     starts[heavy] = True
     for (a, b), share in zip(segments, shares, strict=True):
@@ -258,11 +250,12 @@ def _between(heavy: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
     return list(zip(starts.tolist(), stops.tolist(), strict=True))
 
 
-def _shares(weights: list[int], bins: int) -> list[int]:
-    """Bins for each segment, at least one, in proportion to its records."""
+def _shares(weights: list[int], sizes: list[int], bins: int) -> list[int]:
+    """Bins for each segment in proportion to its records: at least one, at most one a value."""
     shares = [1] * len(weights)
     for _ in range(bins - len(weights)):
-        neediest = max(range(len(weights)), key=lambda i: weights[i] / shares[i])
+        divisible = [i for i, size in enumerate(sizes) if shares[i] < size]
+        neediest = max(divisible, key=lambda i: weights[i] / shares[i])
         shares[neediest] += 1
     return shares
 
@@ -273,10 +266,9 @@ def _even_starts(counts: Ints, bins: int) -> list[int]:
     starts: list[int] = []
     at = 0
     for left in range(bins, 1, -1):
-        if at + 2 >= len(edges):  # one value is left, which cannot be divided
-            break
         target = edges[at] + (edges[-1] - edges[at]) / left
-        at += 1 + int(np.argmin(np.abs(edges[at + 1 : -1] - target)))
+        stop = len(edges) - left + 1  # every later bin needs a value too
+        at += 1 + int(np.argmin(np.abs(edges[at + 1 : stop] - target)))
         starts.append(at)
     return starts
 

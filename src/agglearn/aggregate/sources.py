@@ -6,6 +6,7 @@ text, so that a code such as ``007`` stays what it is and no type depends on the
 
 from __future__ import annotations
 
+import codecs
 import csv
 import glob
 import io
@@ -87,6 +88,8 @@ def to_arrow(data: Any) -> Any:
     if isinstance(data, dict):
         data = _table_of_dict(data)
     if not isinstance(data, pa.Table):
+        if hasattr(data, "columns"):  # narwhals would refuse it in many lines
+            _unique([str(name) for name in data.columns], "the frame")
         try:
             frame = nw.from_native(data, eager_only=True)
         except TypeError:
@@ -94,7 +97,7 @@ def to_arrow(data: Any) -> Any:
                 f"records of type {type(data).__name__} cannot be read: give a path, a pandas, polars "
                 "or pyarrow frame, a dict of columns or a record-batch reader"
             ) from None
-        _unique(frame.columns, "the frame")
+        _unique([str(name) for name in frame.columns], "the frame")
         data = _arrow_of_frame(frame)
     _unique(data.column_names, "the table")
     return data
@@ -197,11 +200,14 @@ def expand(patterns: Iterable[str]) -> list[Path]:
     files: list[Path] = []
     for pattern in patterns:
         path = Path(pattern)
-        if path.is_dir():
-            found = sorted(p for p in path.rglob("*") if p.is_file() and _format(p) and p.name[0] not in "._")
+        if not pattern:
+            raise InputError("the path of an input is empty")
+        if os.path.isdir(path):
+            found = sorted(p for p in path.rglob("*") if p.is_file() and _format(p))
+            found = [p for p in found if not _hidden(p.relative_to(path))]
             if not found:
                 raise InputError(f"folder {pattern} holds no CSV, Parquet or Arrow file")
-        elif path.exists():
+        elif os.path.exists(path):
             found = [path]
         else:
             found = [Path(p) for p in sorted(glob.glob(pattern, recursive=True)) if os.path.isfile(p)]
@@ -209,6 +215,11 @@ def expand(patterns: Iterable[str]) -> list[Path]:
                 raise InputError(f"{pattern} does not exist")
         files += found
     return files
+
+
+def _hidden(path: Path) -> bool:
+    """Whether a file is some tool's own, such as ``_temporary/0.parquet`` or ``.part.csv``."""
+    return any(part[0] in "._" for part in path.parts)
 
 
 def _format(path: Path) -> str | None:
@@ -260,10 +271,10 @@ def _explained(path: Path) -> Iterator[None]:
         text = one_line(error)
         if "UTF8" in text or "codec" in text:
             raise _not_utf8(path) from None
-        raise InputError(f"{path} is empty" if text.startswith("Empty CSV") else f"{path}: {text}") from None
+        raise InputError(f"{path}: {text}") from None
     except OSError as error:
         raise InputError(f"{path} cannot be read ({error.strerror or one_line(error)})") from None
-    except (LookupError, EOFError) as error:
+    except (LookupError, EOFError, csv.Error) as error:
         raise InputError(f"{path}: {one_line(error)}") from None
 
 
@@ -293,14 +304,16 @@ def _csv_header(path: Path, options: ReadOptions) -> list[str]:
     head = _head(path, options)
     if not head.strip():
         raise InputError(f"{path} is empty")
-    return next(csv.reader(io.StringIO(head), delimiter=_separator(path, options)))
+    rows = csv.reader(io.StringIO(head, newline=""), delimiter=_separator(path, options))
+    return next(row for row in rows if row)  # blank lines may come first
 
 
 def _head(path: Path, options: ReadOptions) -> str:
     """The beginning of a text file, long enough for its header."""
     with pa.input_stream(path, compression="detect") as stream:
         data: bytes = stream.read(_HEAD)
-    return data.decode(options.encoding, errors="replace").removeprefix("\ufeff")
+    # A decoder that bears a character cut in two at the end.
+    return codecs.getincrementaldecoder(options.encoding)().decode(data).removeprefix("\ufeff")
 
 
 def _separator(path: Path, options: ReadOptions) -> str:
@@ -312,7 +325,7 @@ def _separator(path: Path, options: ReadOptions) -> str:
         return separator
     if ".tsv" in [s.lower() for s in path.suffixes]:
         return "\t"
-    header = _head(path, options).partition("\n")[0]
+    header = _head(path, options).lstrip().partition("\n")[0]
     return max(_SEPARATORS, key=lambda mark: (header.count(mark), -_SEPARATORS.index(mark)))
 
 
@@ -325,7 +338,13 @@ def _read_csv(path: Path, columns: list[str], options: ReadOptions) -> Iterator[
         null_values=list(options.missing),
         strings_can_be_null=True,
     )
-    with pacsv.open_csv(path, read_options=read, parse_options=parse, convert_options=convert) as reader:
+    try:
+        reader = pacsv.open_csv(path, read_options=read, parse_options=parse, convert_options=convert)
+    except pa.ArrowInvalid as error:
+        if "Empty CSV" in str(error):  # a header and not even the end of its line
+            return
+        raise
+    with reader:
         yield from reader
 
 

@@ -17,6 +17,8 @@ def parse_split(text: str) -> dict[str, float]:
     shares: dict[str, float] = {}
     for term in text.split(","):
         name, _, share = term.strip().partition("=")
+        if name in shares:
+            raise InputError(f"split part {name!r} stands twice")
         try:
             shares[name] = float(share)
         except ValueError:
@@ -42,9 +44,8 @@ def assign(start: int, n: int, seed: int, shares: Mapping[str, float]) -> npt.ND
     The answer depends on the seed and the record's number alone, never on how records are batched.
     """
     with np.errstate(over="ignore"):  # the splitmix64 generator, as a function of (seed, record)
-        z = np.arange(start, start + n, dtype=np.uint64) + np.uint64(seed) * np.uint64(
-            0x632BE59BD9B4E019
-        )
+        z = np.arange(start, start + n, dtype=np.uint64)
+        z += np.uint64(seed % 2**64) * np.uint64(0x632BE59BD9B4E019)
         z = (z + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -33,7 +33,7 @@ from agglearn.progress import meter
 from agglearn.schema import Label, Schema, require_columns, some
 from agglearn.tables import AggregatedData, Scope
 
-_ENCODING = "encoding"  # the part of a split that target encodings are learnt on
+_ENCODING = "(encoding)"  # the part of a split that target encodings are learnt on
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,10 @@ class TargetEncoding:
     share: float = 0.1
     modalities: int = 100
 
+    def __post_init__(self) -> None:
+        if self.modalities < 2:
+            raise InputError(f"encoding-modalities {self.modalities} is too few: 2 is the least")
+
 
 @dataclass
 class Learnt:
@@ -100,7 +104,7 @@ def learn_schema(
     encoding = encoding or TargetEncoding()
     split = _with_encoding_part(split or Split(), encoding)
     names = columns.feature_names(source.columns)
-    _check_told(coding, names)
+    check_told(coding, names)
     require_columns(encoding.columns, names, "column to target-encode")
     surveys = {n: ColumnSurvey(n) for n in names if n not in encoding.columns}
     label_surveys = {x.name: ColumnSurvey(x.name) for x in columns.labels if x.positive is not None}
@@ -133,15 +137,15 @@ def learn_schema(
     return Learnt(Schema(tuple(features), labels), notes)
 
 
-def _check_told(coding: Coding, names: Sequence[str]) -> None:
-    for option, patterns in (
-        ("categorical", coding.categorical),
-        ("numeric", coding.numeric),
-        ("edges", tuple(coding.edges)),
-    ):
+def check_told(coding: Coding, names: Sequence[str]) -> None:
+    """Refuse options about columns that are not there."""
+    for option, patterns in (("categorical", coding.categorical), ("numeric", coding.numeric)):
         for pattern in patterns:
             if not any(matches(name, (pattern,)) for name in names):
                 raise InputError(f"--{option} {pattern!r} names no feature: there are {some(names)}")
+    for name in coding.edges:
+        if name not in names:
+            raise InputError(f"--edges {name!r} names no feature: there are {some(names)}")
 
 
 def _with_encoding_part(split: Split, encoding: TargetEncoding) -> Split:
@@ -149,7 +153,8 @@ def _with_encoding_part(split: Split, encoding: TargetEncoding) -> Split:
         return split
     if not 0 < encoding.share < 1 - sum(split.shares.values()):
         raise InputError(
-            f"the share of records held out for target encoding ({encoding.share:g}) is too large"
+            f"the share of records held out for target encoding ({encoding.share:g}) must be above 0 "
+            "and leave records to train on"
         )
     return replace(split, shares={**split.shares, _ENCODING: encoding.share})
 

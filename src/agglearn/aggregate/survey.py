@@ -20,6 +20,18 @@ from agglearn.columns import Column, as_numbers, as_text, one_array, value_type
 KEPT = 500_000
 
 
+def _plain(values: Any, kind: str) -> Any:
+    """Values as 64-bit numbers or as text, whatever width they came in."""
+    if kind == "float":
+        return pc.add(values.cast(pa.float64()), 0.0)  # -0.0 is the value 0.0
+    if kind == "integer":
+        try:
+            return values.cast(pa.int64())
+        except pa.ArrowInvalid:  # an unsigned integer that is too large
+            pass
+    return as_text(values)
+
+
 @dataclass
 class ColumnSurvey:
     """Values of one column and how often each occurs.
@@ -48,8 +60,6 @@ class ColumnSurvey:
     def add(self, column: Column) -> None:
         """Count the values of a batch."""
         array = one_array(column)
-        if not self.rows:
-            self.value_type = value_type(array.type)
         self.rows += len(array)
         if pa.types.is_floating(array.type):
             array = pc.if_else(pc.is_nan(array), pa.scalar(None, array.type), array)
@@ -73,9 +83,14 @@ class ColumnSurvey:
             absent = values.is_null().to_numpy(zero_copy_only=False)
             self.missing += int(counts[absent].sum())
             values, counts = values.drop_null(), counts[~absent]
-        if self.value_type not in ("integer", "float"):
-            values = as_text(values)
-        self._values.append(values)
+        if not len(values):
+            return
+        kind = value_type(values.type)
+        if not self._values:
+            self.value_type = kind
+        elif kind != self.value_type:  # files of one data set may disagree
+            self.value_type = "float" if {kind, self.value_type} == {"integer", "float"} else "string"
+        self._values.append(_plain(values, kind))
         self._counts.append(counts)
         self._pending += len(counts)
         if self._pending > 2 * KEPT:
@@ -85,9 +100,10 @@ class ColumnSurvey:
         """Sum equal values, and thin them out if they are still too many."""
         if not self._values:
             return
-        pairs = pa.table(
-            {"value": pa.chunked_array(self._values), "count": np.concatenate(self._counts)}
-        )
+        values = self._values
+        if len({v.type for v in values}) > 1:
+            values = [v.cast(pa.float64()) if self.value_type == "float" else as_text(v) for v in values]
+        pairs = pa.table({"value": pa.chunked_array(values), "count": np.concatenate(self._counts)})
         pairs = pairs.group_by("value").aggregate([("count", "sum")])
         values, counts = one_array(pairs["value"]), pairs["count_sum"].to_numpy()
         if len(values) > KEPT:

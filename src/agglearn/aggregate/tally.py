@@ -97,9 +97,9 @@ class Tally:
 
     def add(self, codes: npt.NDArray[np.uint16], labels: npt.NDArray[np.uint8]) -> None:
         """Count a batch: codes with a row per feature, labels with a row per label."""
-        joint = np.zeros(codes.shape[1], np.uint8)
+        joint = np.zeros(codes.shape[1], np.uint8 if len(labels) <= 8 else np.uint32)
         for k, row in enumerate(labels):
-            joint |= row << np.uint8(k)
+            joint |= row.astype(joint.dtype, copy=False) << joint.dtype.type(k)
         _count(
             codes,
             joint,
@@ -120,12 +120,13 @@ class Tally:
 
     def _table(self, t: int, scope: Scope) -> Table:
         counters = self._counters[self._starts[t] : self._starts[t + 1]].reshape(-1, self._width)
-        joint = np.arange(self._width)
-        layers = [counters.sum(axis=1)]
-        layers += [
-            counters[:, (joint >> k) & 1 == 1].sum(axis=1) for k in range(len(self.schema.labels))
-        ]
-        numbers = np.stack(layers)
+        numbers = np.zeros((1 + len(self.schema.labels), len(counters)), np.int64)
+        for joint in range(self._width):
+            column = counters[:, joint]
+            numbers[0] += column
+            for k in range(len(self.schema.labels)):
+                if joint >> k & 1:
+                    numbers[1 + k] += column
         if self._hashed[t]:
             inside, unknown = numbers[:, :-1], numbers[:, -1]
         else:

@@ -21,7 +21,7 @@ def main() -> None:
 
     usage_error: Any = typer.BadParameter.__mro__[1]  # typer brings its own click, whose home has moved
     try:
-        code = app(standalone_mode=False)
+        code = app(prog_name="agglearn", standalone_mode=False)
     except AgglearnError as error:
         _fail(str(error))
     except usage_error as error:
@@ -34,6 +34,8 @@ def main() -> None:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
+    except OSError as error:  # a full disk, a folder that may not be read
+        _fail(f"{error.filename or 'the system'}: {error.strerror or error}")
     except MemoryError:
         _fail("out of memory: use fewer cells (--max-modalities, --hash-size) or fewer chains")
     sys.exit(code if isinstance(code, int) else 0)

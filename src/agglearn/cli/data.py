@@ -18,9 +18,7 @@ if TYPE_CHECKING:
     from agglearn.check import CheckReport
     from agglearn.tables import AggregatedData
 
-Labels = Annotated[
-    list[str], typer.Option("--label", help="Column to predict (several: repeat, or commas).")
-]
+Labels = Annotated[list[str], typer.Option("--label", help="Column to predict (several: repeat, or commas).")]
 Positive = Annotated[
     str | None, typer.Option(help="Positive value of the label, where it is not 0/1 or true/false.")
 ]
@@ -57,13 +55,9 @@ def aggregate(
         typer.Argument(metavar="INPUT...", help="Files, globs, folders, or FILE.duckdb:TABLE."),
     ],
     label: Labels,
-    output: Annotated[
-        str, typer.Option("--output", "-o", help="Where to write, a name ending in .agg.")
-    ],
+    output: Annotated[str, typer.Option("--output", "-o", help="Where to write, a name ending in .agg.")],
     positive: Positive = None,
-    features: Annotated[
-        list[str] | None, typer.Option(help="Feature columns (default: all others).")
-    ] = None,
+    features: Annotated[list[str] | None, typer.Option(help="Feature columns (default: all others).")] = None,
     exclude: Annotated[list[str] | None, typer.Option(help="Columns to leave out; * matches.")] = None,
     tables: Annotated[
         str, typer.Option(help="pairs, singles, triples, a*b*c, or several with commas.")
@@ -71,9 +65,7 @@ def aggregate(
     schema: Annotated[
         str | None, typer.Option(help="Code by this schema file, or by the schema of this .agg.")
     ] = None,
-    categorical: Annotated[
-        list[str] | None, typer.Option(help="Columns of categories; * matches.")
-    ] = None,
+    categorical: Annotated[list[str] | None, typer.Option(help="Columns of categories; * matches.")] = None,
     numeric: Annotated[list[str] | None, typer.Option(help="Columns of quantities; * matches.")] = None,
     bins: Annotated[int, typer.Option(help="Bins of a numeric column.")] = 10,
     binning: Annotated[str, typer.Option(help="quantile or width.")] = "quantile",
@@ -240,14 +232,10 @@ def _show_check(name: str, report: CheckReport) -> None:
         seen = "" if f["seen"] in (None, f["modalities"]) else f", {f['seen']:,} of them seen"
         print(f"  {f['name']:<{width}}  {f['kind']:<11} {f['modalities']:>6,} modalities{seen}")
     if report.unknown:
-        print(
-            f"  up to {report.unknown:,.0f} records have an unknown value and are in no cell of a table"
-        )
+        print(f"  up to {report.unknown:,.0f} records have an unknown value and are in no cell of a table")
     if report.noise_implied is not None:
         declared = "none" if report.noise_declared is None else f"{report.noise_declared:.3g}"
-        found = (
-            f"{report.noise_implied:.3g} a cell" if report.noise_implied else "none, all margins agree"
-        )
+        found = f"{report.noise_implied:.3g} a cell" if report.noise_implied else "none, all margins agree"
         print(f"  noise: {found} (declared: {declared})")
     for note in report.notes:
         print(f"note: {note.message}")
@@ -257,11 +245,115 @@ def _show_check(name: str, report: CheckReport) -> None:
 
 
 @app.command()
+def receive(
+    files: Annotated[list[str], typer.Argument(metavar="FILES...", help="Files, globs or folders.")],
+    output: Annotated[str, typer.Option("--output", "-o", help="Where to write, a name ending in .agg.")],
+    format_name: Annotated[
+        str, typer.Option("--format", help="tables (a file each), or adkdd (the AdKDD'21 challenge).")
+    ] = "tables",
+    label: Annotated[
+        list[str] | None, typer.Option("--label", help="Columns with sums of labels (repeat, or commas).")
+    ] = None,
+    schema: Annotated[
+        str | None, typer.Option(help="Code by this schema file, or by the schema of this .agg.")
+    ] = None,
+    count: Annotated[str | None, typer.Option(help="Column with the counts (default: count).")] = None,
+    noise: Annotated[
+        str | None, typer.Option(help="Noise on each number: gaussian:17, laplace:B or rounding:B.")
+    ] = None,
+    floor: Annotated[float | None, typer.Option(help="Cells with a smaller count were withheld.")] = None,
+    absent: Annotated[
+        str | None, typer.Option(help="What a cell not given means: zero, suppressed or unmeasured.")
+    ] = None,
+    rows: Annotated[float | None, typer.Option(help="Number of records (default: from the tables).")] = None,
+    hash_size: Annotated[
+        int | None, typer.Option(help="Hash tables with more cells than this to so many buckets.")
+    ] = None,
+    max_modalities: Annotated[
+        int | None, typer.Option(help="Values kept of a feature; rarer ones are folded.")
+    ] = None,
+    separator: Separator = None,
+    encoding: Encoding = "utf8",
+    missing: Missing = None,
+    json: Json = False,
+) -> None:
+    """Take in tables that were made elsewhere: the results of `agglearn sql`, a clean room's, an API's."""
+    from agglearn import store
+    from agglearn.receive import read_adkdd, read_tables
+    from agglearn.tables import Noise
+
+    target = _targets(output, [])["train"]
+    given: dict[str, Any] = {
+        "schema": store.load_schema(schema) if schema else None,
+        "noise": Noise.parse(noise) if noise else None,
+        "floor": floor,
+        "absent": absent,
+        "rows": rows,
+        "hash_size": hash_size,
+        "max_modalities": max_modalities,
+    }
+    options = {name: value for name, value in given.items() if value is not None}
+    if format_name == "adkdd":
+        received = read_adkdd(files, show_progress=not json, **options)
+    elif format_name == "tables":
+        received = read_tables(
+            files,
+            label=names(label) or None,
+            count=count,
+            separator=separator,
+            encoding=encoding,
+            missing=tuple(names([missing])) if missing else (),
+            show_progress=not json,
+            **options,
+        )
+    else:
+        raise InputError(f"format {format_name!r} is not tables or adkdd")
+    store.save(received.data, target)
+    for name, n in received.unknown.items():
+        say(f"{n:,.0f} records have a value of {name} that the schema does not know")
+    _show_written(received.data, target, json)
+
+
+@app.command()
+def sql(
+    schema: Annotated[str, typer.Argument(metavar="SCHEMA", help="A schema file or an .agg folder.")],
+    table: Annotated[str, typer.Option("--table", help="The table of records to query.")],
+    dialect: Annotated[
+        str, typer.Option(help="duckdb, postgresql, bigquery, snowflake or spark.")
+    ] = "duckdb",
+    tables: Annotated[
+        str, typer.Option(help="pairs, singles, triples, a*b*c, or several with commas.")
+    ] = "pairs",
+    hash_size: Annotated[int | None, typer.Option(help="As it will be given to receive.")] = None,
+    min_count: Annotated[
+        int | None, typer.Option(help="Leave out cells with fewer records (HAVING).")
+    ] = None,
+    output: Annotated[
+        str | None, typer.Option("--output", "-o", help="Folder to write a file a query to.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Print the GROUP BY queries of a schema, to be run where the records may not leave."""
+    from agglearn import store
+    from agglearn.aggregate.sql import queries
+    from agglearn.tables import parse_scopes
+
+    loaded = store.load_schema(schema)
+    found = queries(loaded, parse_scopes(tables, loaded), dialect, table, hash_size, min_count)
+    if output is not None:
+        for query in found:
+            store.write_text(Path(output) / f"{query.name}.sql", query.text + "\n")
+        say(f"{output}: {len(found):,} queries")
+    if json:
+        print_json({"queries": [{"name": q.name, "features": q.scope, "text": q.text} for q in found]})
+    elif output is None:
+        print("\n\n".join(query.text for query in found))
+
+
+@app.command()
 def merge(
     inputs: Annotated[list[str], typer.Argument(metavar="TABLES...", help="Folders of one schema.")],
-    output: Annotated[
-        str, typer.Option("--output", "-o", help="Where to write, a name ending in .agg.")
-    ],
+    output: Annotated[str, typer.Option("--output", "-o", help="Where to write, a name ending in .agg.")],
     json: Json = False,
 ) -> None:
     """Add up tables that were aggregated from disjoint records."""
@@ -287,16 +379,12 @@ def _show_written(data: AggregatedData, target: Path, json: bool) -> None:
             }
         )
     else:
-        print(
-            f"{target}: {data.rows:,.0f} records in {len(data.tables):,} tables, {data.n_cells:,} cells"
-        )
+        print(f"{target}: {data.rows:,.0f} records in {len(data.tables):,} tables, {data.n_cells:,} cells")
 
 
 @app.command()
 def datasets(
-    action: Annotated[
-        str | None, typer.Argument(metavar="[fetch]", help="fetch: write CSV files.")
-    ] = None,
+    action: Annotated[str | None, typer.Argument(metavar="[fetch]", help="fetch: write CSV files.")] = None,
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Which data set.")] = None,
     output: Annotated[str, typer.Option("--output", "-o", help="Folder to write to.")] = ".",
     json: Json = False,

@@ -17,9 +17,7 @@ if TYPE_CHECKING:
     from agglearn.model import Model
     from agglearn.score import RecordScore
 
-Threads = Annotated[
-    int | None, typer.Option(help="Threads (default: all cores); never changes the result.")
-]
+Threads = Annotated[int | None, typer.Option(help="Threads (default: all cores); never changes the result.")]
 Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
 ModelPath = Annotated[str, typer.Argument(metavar="MODEL", help="A .model folder.")]
 
@@ -27,29 +25,21 @@ ModelPath = Annotated[str, typer.Argument(metavar="MODEL", help="A .model folder
 @app.command()
 def fit(
     tables: Annotated[str, typer.Argument(metavar="TABLES", help="An .agg folder.")],
-    output: Annotated[
-        str, typer.Option("--output", "-o", help="Where to write, a name ending in .model.")
-    ],
+    output: Annotated[str, typer.Option("--output", "-o", help="Where to write, a name ending in .model.")],
     label: Annotated[str | None, typer.Option(help="The label, where the tables have several.")] = None,
     lambda_theta: Annotated[float, typer.Option(help="Penalty on θ, the weights that predict.")] = 16.0,
     lambda_mu: Annotated[float, typer.Option(help="Penalty on how far μ goes from its start.")] = 1.0,
-    chains: Annotated[
-        int | None, typer.Option(help="Number of chains (default: by the records).")
-    ] = None,
-    iterations: Annotated[int, typer.Option(help="The most iterations.")] = 300,
-    engine: Annotated[
-        str, typer.Option(help="local, or exact for a handful of small features.")
-    ] = "local",
+    chains: Annotated[int | None, typer.Option(help="Number of chains (default: by the records).")] = None,
+    iterations: Annotated[int, typer.Option(help="The most iterations.")] = 500,
+    engine: Annotated[str, typer.Option(help="local, or exact for a handful of small features.")] = "local",
     start: Annotated[str, typer.Option(help="tree or independent.")] = "tree",
     gradient: Annotated[str, typer.Option(help="rescaled or plain.")] = "rescaled",
     tolerance: Annotated[
         float, typer.Option(help="Stop when predicted log-odds move by less in ten iterations.")
-    ] = 0.01,
+    ] = 0.03,
     threads: Threads = None,
     seed: Seed = 0,
-    checkpoint: Annotated[
-        str | None, typer.Option(help="Folder to keep the state of the run in.")
-    ] = None,
+    checkpoint: Annotated[str | None, typer.Option(help="Folder to keep the state of the run in.")] = None,
     resume: Annotated[str | None, typer.Option(help="Such a folder to go on from.")] = None,
     checkpoint_every: Annotated[float, typer.Option(help="Seconds between two checkpoints.")] = 30.0,
     json: Json = False,
@@ -67,9 +57,7 @@ def fit(
         raise InputError("--resume goes on in its own folder: leave out --checkpoint")
     folder = resume or checkpoint
     if checkpoint and not resume and Path(checkpoint).is_dir() and any(Path(checkpoint).iterdir()):
-        raise InputError(
-            f"{checkpoint} is not empty: go on with --resume {checkpoint}, or name a new folder"
-        )
+        raise InputError(f"{checkpoint} is not empty: go on with --resume {checkpoint}, or name a new folder")
     classifier = MaxEntClassifier(
         lambda_theta=lambda_theta,
         lambda_mu=lambda_mu,
@@ -181,7 +169,9 @@ def _show_score(score: RecordScore) -> None:
     print(f"  Brier    {score.brier:.4f}")
     print("  calibration:  records  predicted   observed")
     for b in score.calibration:
-        print(f"              {b.count:>9,}  {b.predicted:>8.2%}  {b.observed:>8.2%} ± {b.error:.2%}")
+        print(
+            f"              {b.count:>9,}  {b.predicted:>8.2%}  {b.observed:>8.2%} ± {b.standard_error:.2%}"
+        )
 
 
 @app.command()
@@ -270,19 +260,15 @@ def compare(
         str, typer.Option(help="Which models, with commas.")
     ] = "maxent,logistic,naive_bayes,best_pair,tan",
     exclude: Annotated[list[str] | None, typer.Option(help="Columns to leave out; * matches.")] = None,
-    categorical: Annotated[
-        list[str] | None, typer.Option(help="Columns of categories; * matches.")
-    ] = None,
+    categorical: Annotated[list[str] | None, typer.Option(help="Columns of categories; * matches.")] = None,
     numeric: Annotated[list[str] | None, typer.Option(help="Columns of quantities; * matches.")] = None,
     bins: Annotated[int, typer.Option(help="Bins of a numeric column.")] = 10,
     binning: Annotated[str, typer.Option(help="quantile or width.")] = "quantile",
     max_modalities: Annotated[
         int, typer.Option(help="Values kept of a column; rarer ones are folded.")
     ] = 1000,
-    chains: Annotated[
-        int | None, typer.Option(help="Number of chains (default: by the records).")
-    ] = None,
-    iterations: Annotated[int, typer.Option(help="The most iterations.")] = 300,
+    chains: Annotated[int | None, typer.Option(help="Number of chains (default: by the records).")] = None,
+    iterations: Annotated[int, typer.Option(help="The most iterations.")] = 500,
     threads: Threads = None,
     seed: Seed = 0,
     separator: Separator = None,

@@ -66,9 +66,7 @@ class Checkpoints:
             raise StoreError(f"{self.folder} is a file: checkpoints need a folder")
         self._last = time.monotonic()
 
-    def resume(
-        self, problem: Problem, settings: FitSettings, engine: Engine, state: FitState
-    ) -> FitState:
+    def resume(self, problem: Problem, settings: FitSettings, engine: Engine, state: FitState) -> FitState:
         """The newest state on disk (with the engine put there too), or the one given where none is."""
         self._identity = {"tables": fingerprint(problem), "settings": asdict(settings)}
         for path in self._found():
@@ -152,9 +150,7 @@ def _read(path: Path, manifest: dict[str, Any], engine: Engine) -> FitState:
     scalars = {name: float.fromhex(text) for name, text in manifest["scalars"].items()}
     engine.set_state(engine_state)
     return FitState(
-        weights=Weights(
-            **arrays, intercept=scalars["intercept"], intercept_mean=scalars["intercept_mean"]
-        ),
+        weights=Weights(**arrays, intercept=scalars["intercept"], intercept_mean=scalars["intercept_mean"]),
         iteration=manifest["iteration"],
         step_scale=scalars["step_scale"],
         best_misfit=scalars["best_misfit"],

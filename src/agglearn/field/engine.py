@@ -47,9 +47,7 @@ class Engine(Protocol):
 
     layout: Layout
 
-    def expect(
-        self, mu: Floats, theta: Floats, intercept: float, iteration: int
-    ) -> Expectation:
+    def expect(self, mu: Floats, theta: Floats, intercept: float, iteration: int) -> Expectation:
         """Move the chains one sweep at these weights, then tally them."""
         ...
 

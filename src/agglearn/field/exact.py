@@ -307,9 +307,7 @@ def exact_optimum(
     rows = max(engine.rows, 1.0)
 
     def scaled(point: Floats) -> tuple[float, Floats]:
-        value, gradient = objective_and_gradient(
-            engine, point, d, c, positives, lambda_mu, lambda_theta, mu0
-        )
+        value, gradient = objective_and_gradient(engine, point, d, c, positives, lambda_mu, lambda_theta, mu0)
         return value / rows, gradient / rows
 
     rate = float(np.clip(positives, 0.5, rows - 0.5)) / rows
@@ -357,10 +355,7 @@ def _newton(
             tried = point + 0.5**halving * step
             tried_value, tried_gradient = scaled(tried)
             # Close to the optimum a decrease of F drowns in rounding, one of the gradient does not.
-            if (
-                tried_value <= value + 1e-4 * 0.5**halving * slope
-                or np.abs(tried_gradient).max() < slack
-            ):
+            if tried_value <= value + 1e-4 * 0.5**halving * slope or np.abs(tried_gradient).max() < slack:
                 break
         else:
             break

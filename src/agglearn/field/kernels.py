@@ -1,3 +1,4 @@
+# mypy: disallow-untyped-decorators=False
 """Score and tally: what a field says of given codes, and what given codes say of its cells.
 
 Codes are column-major, ``codes[feature, record]``, so that each table reads a few long runs of
@@ -5,8 +6,6 @@ memory. Work is dealt out to threads in fixed pieces (blocks of records to score
 tally), so no two threads write to one place and no sum depends on how many there are.
 """
 
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,11 +14,14 @@ from numba import njit
 
 from agglearn.cells import bucket, mix
 from agglearn.field.layout import Layout
+from agglearn.threads import in_threads
 
 Floats = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.uint16]
 
-_BLOCK = 2048  # records scored at a time: their codes and sums stay in cache
+_BLOCK = 1 << 15  # records scored at a time, so that a table is used often once it is in cache
+_SMALL = 1 << 12  # cells of a small table
+_TURN = 1 << 14  # records tallied by all small tables before the next
 _UNKNOWN = np.uint64(2**64 - 1)
 
 
@@ -45,15 +47,6 @@ def tables_of(layout: Layout) -> Tables:
     )
 
 
-def in_threads(threads: int, work: Callable[[int], Any]) -> list[Any]:
-    """Run ``work(0)``, ..., ``work(threads - 1)`` side by side; kernels let go of the GIL."""
-    if threads == 1:
-        return [work(0)]
-    with ThreadPoolExecutor(threads - 1) as pool:
-        others = [pool.submit(work, number) for number in range(1, threads)]
-        return [work(0), *(other.result() for other in others)]
-
-
 def score_codes(
     codes: Codes,
     layout: Layout,
@@ -71,6 +64,8 @@ def score_codes(
     theta
         A weight for each cell of the layout, float32 or float64.
     """
+    assert codes.shape[0] == layout.n_features
+    assert theta.shape == (layout.n_cells,)
     codes = np.ascontiguousarray(codes)
     tables = tables_of(layout)
     scores = np.full(codes.shape[1], intercept, np.float64)
@@ -78,15 +73,14 @@ def score_codes(
     return scores
 
 
-def tally(
-    codes: Codes, p: Floats, layout: Layout, threads: int = 1
-) -> tuple[Floats, Floats]:
+def tally(codes: Codes, p: Floats, layout: Layout, threads: int = 1) -> tuple[Floats, Floats]:
     """The number of records in each cell, and the sum of their ``p``; every code must be known."""
+    assert codes.shape == (layout.n_features, p.size)
     codes = np.ascontiguousarray(codes)
     tables = tables_of(layout)
     d = np.zeros(layout.n_cells)
     c = np.zeros(layout.n_cells)
-    # the largest tables first, so that the last ones to be done are short
+    # the largest tables first: they go first, and to the workers in turn
     order = np.argsort(-np.array(layout.sizes), kind="stable").astype(np.uint64)
     in_threads(threads, lambda w: _tally(codes, p, tables, order, d, c, w, threads))
     return d, c
@@ -97,23 +91,20 @@ def _score(codes, tables, theta, scores, worker, workers):  # type: ignore[no-un
     n_features, n = codes.shape
     n_tables = tables.hash_sizes.size
     known = np.empty(n_features, np.bool_)
-    for start in range(worker * _BLOCK, n, workers * _BLOCK):
-        stop = min(start + _BLOCK, n)
+    block = min(_BLOCK, -(-n // workers))
+    for start in range(worker * block, n, workers * block):
+        stop = min(start + block, n)
         for f in range(n_features):
             greatest = np.uint16(0)
             for i in range(start, stop):
                 greatest = max(greatest, codes[f, i])
             known[f] = np.uint64(greatest) < tables.cards[f]
         for t in range(n_tables):
-            begin, end = tables.scope_start[t], tables.scope_start[t + 1]
             offset = tables.offsets[t]
-            plain_pair = end - begin == 2 and tables.hash_sizes[t] == 0
-            a = tables.features[begin]
-            b = tables.features[end - np.uint64(1)]
-            if plain_pair and known[a] and known[b]:
-                card = tables.cards[b]
+            simple, a, b, stride = _pair(tables, t)
+            if simple and known[a] and known[b]:
                 for i in range(np.uint64(start), np.uint64(stop)):
-                    cell = np.uint64(codes[a, i]) * card + np.uint64(codes[b, i])
+                    cell = np.uint64(codes[a, i]) * stride + np.uint64(codes[b, i])
                     scores[i] += theta[offset + cell]
             else:
                 for i in range(np.uint64(start), np.uint64(stop)):
@@ -124,23 +115,50 @@ def _score(codes, tables, theta, scores, worker, workers):  # type: ignore[no-un
 
 @njit(cache=True, nogil=True)
 def _tally(codes, p, tables, order, d, c, worker, workers):  # type: ignore[no-untyped-def]
-    n = np.uint64(codes.shape[1])
+    """Tally this worker's tables.
+
+    A large table is best kept in cache for all records; small ones take turns at a block of
+    records, which is then what stays in cache.
+    """
+    n = codes.shape[1]
+    first_small = order.size
     for k in range(worker, order.size, workers):
         t = order[k]
-        begin, end = tables.scope_start[t], tables.scope_start[t + np.uint64(1)]
-        offset = tables.offsets[t]
-        if end - begin == 2 and tables.hash_sizes[t] == 0:
-            a, b = tables.features[begin], tables.features[begin + np.uint64(1)]
-            card = tables.cards[b]
-            for i in range(n):
-                cell = offset + np.uint64(codes[a, i]) * card + np.uint64(codes[b, i])
-                d[cell] += 1.0
-                c[cell] += p[i]
-        else:
-            for i in range(n):
-                cell = offset + _cell(codes, i, tables, t)
-                d[cell] += 1.0
-                c[cell] += p[i]
+        if tables.offsets[t + np.uint64(1)] - tables.offsets[t] <= _SMALL:
+            first_small = k
+            break
+        _tally_table(codes, p, tables, t, d, c, 0, n)
+    for start in range(0, n, _TURN):
+        for k in range(first_small, order.size, workers):
+            _tally_table(codes, p, tables, order[k], d, c, start, min(start + _TURN, n))
+
+
+@njit(cache=True, nogil=True)
+def _tally_table(codes, p, tables, t, d, c, start, stop):  # type: ignore[no-untyped-def]
+    offset = tables.offsets[t]
+    simple, a, b, stride = _pair(tables, t)
+    if simple:
+        for i in range(np.uint64(start), np.uint64(stop)):
+            cell = offset + np.uint64(codes[a, i]) * stride + np.uint64(codes[b, i])
+            d[cell] += 1.0
+            c[cell] += p[i]
+    else:
+        for i in range(np.uint64(start), np.uint64(stop)):
+            cell = offset + _cell(codes, i, tables, t)
+            d[cell] += 1.0
+            c[cell] += p[i]
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _pair(tables, t):  # type: ignore[no-untyped-def]
+    """Whether the cell of table ``t`` is codes[a]·stride + codes[b]; a, b and the stride.
+
+    So it is for a plain pair, and for a plain single with a = b and stride 0.
+    """
+    begin, end = tables.scope_start[t], tables.scope_start[np.uint64(t) + np.uint64(1)]
+    a, b = tables.features[begin], tables.features[end - np.uint64(1)]
+    simple = end - begin <= 2 and tables.hash_sizes[t] == 0
+    return simple, a, b, np.uint64(0) if a == b else tables.cards[b]
 
 
 @njit(cache=True, nogil=True, inline="always")

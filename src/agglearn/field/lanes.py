@@ -1,3 +1,4 @@
+# mypy: disallow-untyped-decorators=False, check-untyped-defs=False, disallow-untyped-calls=False
 """The four vector loops at the heart of a draw, written in LLVM's vector instructions.
 
 A draw sums the rows of all tables of a feature, takes exponentials, and picks a value. With few
@@ -14,7 +15,7 @@ No fast-math: every sum has one order, so a chain's draw is the same wherever it
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
+from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic

@@ -1,3 +1,4 @@
+# mypy: disallow-untyped-decorators=False
 """Proposals for Metropolis within Gibbs, learnt once from the data.
 
 For a feature of many modalities the exact conditional costs a sum over all of them. Instead, values
@@ -51,9 +52,7 @@ class Proposals(NamedTuple):
 def no_proposals(n_features: int) -> Proposals:
     """Every feature drawn exactly."""
     none = np.full(n_features, -1, np.int64)
-    return Proposals(
-        none, none, np.empty(0, np.float32), np.empty(0, np.uint16), np.empty(0, np.float32)
-    )
+    return Proposals(none, none, np.empty(0, np.float32), np.empty(0, np.uint16), np.empty(0, np.float32))
 
 
 def build_proposals(layout: Layout, d: Floats, exact_up_to: int = 100) -> Proposals:
@@ -102,9 +101,8 @@ def _law(layout: Layout, d: Floats, f: int) -> tuple[int, Floats]:
             if information > best:
                 best, counts = information, table
                 neighbour = scope[0] if scope[1] == f else scope[1]
-    total = margin.sum()
-    marginal = (margin / total if total > 0 else 0.0) * (1 - _UNIFORM) + _UNIFORM / card
-    marginal = marginal / marginal.sum()
+    marginal = margin * (1 - _UNIFORM) / max(margin.sum(), 1e-300) + _UNIFORM / card
+    marginal /= marginal.sum()
     if neighbour < 0:
         return neighbour, marginal[None, :]
     # one example's worth of the marginal: a row without data proposes from the marginal alone

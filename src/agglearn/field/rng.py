@@ -1,3 +1,4 @@
+# mypy: disallow-untyped-decorators=False
 """Random numbers by counter: the same number for the same (seed, iteration, stream, counter).
 
 SplitMix64 run from a hashed starting point: number ``k`` of a stream is a function of its key and

@@ -26,9 +26,14 @@ class FitSettings:
     chains
         Number of chains of the local engine; None chooses by the number of records.
     growth
-        The chains start as one ``growth``-th of their number and double at regular intervals.
-    step_mu, step_theta, first_step_theta
-        Step lengths in units of 1/tables; that of θ starts at ``first_step_theta`` and shrinks.
+        The chains start as one ``growth``-th of their number and double every few iterations.
+    step_mu
+        Length of a step on μ, in units of 1/tables.
+    first_step_theta, step_theta
+        The same on θ: it starts at the first and shrinks like 1/iteration down to the second.
+    rate_memory
+        How much the past counts, iteration by iteration, in the rates p̂ that the rescaled gradient
+        compares; 0 takes those of the last sweep alone.
     gradient
         ``rescaled`` compares rates of positives, ``plain`` is the likelihood's own gradient.
     preconditioned
@@ -52,12 +57,13 @@ class FitSettings:
 
     lambda_theta: float = 16.0
     lambda_mu: float = 1.0
-    iterations: int = 300
+    iterations: int = 500
     chains: int | None = None
     growth: int = 4
     step_mu: float = 5.0
-    step_theta: float = 1.0
-    first_step_theta: float = 4.0
+    step_theta: float = 0.5
+    first_step_theta: float = 8.0
+    rate_memory: float = 0.8
     gradient: str = "rescaled"
     preconditioned: bool = True
     marginal_label: bool = True
@@ -66,7 +72,7 @@ class FitSettings:
     engine: str = "local"
     exact_up_to: int = 100
     proposals: int = 2
-    tolerance: float = 0.01
+    tolerance: float = 0.03
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -90,6 +96,8 @@ class FitSettings:
         for name in ("step_mu", "step_theta", "first_step_theta"):
             if not 0 < getattr(self, name) < np.inf:
                 raise InputError(f"{name.replace('_', '-')} {getattr(self, name)} must be above 0")
+        if not 0 <= self.rate_memory < 1:
+            raise InputError(f"rate-memory {self.rate_memory} must be at least 0 and below 1")
         if self.chains is not None and self.chains < 2:
             raise InputError(f"chains {self.chains} must be at least 2")
 

@@ -124,9 +124,7 @@ def pair_tables(layout: Layout) -> dict[tuple[int, int], int]:
     return dict(sorted(best.items()))
 
 
-def marginal(
-    layout: Layout, vector: npt.NDArray[np.floating], t: int, features: Iterable[int]
-) -> Floats:
+def marginal(layout: Layout, vector: npt.NDArray[np.floating], t: int, features: Iterable[int]) -> Floats:
     """The cells of plain table ``t`` summed over all its features but those given."""
     kept = set(features)
     others = tuple(axis for axis, f in enumerate(layout.scopes[t]) if f not in kept)
@@ -192,9 +190,7 @@ def _start(
     return Start(mu, np.ascontiguousarray(columns.T), edges)
 
 
-def _single(
-    layout: Layout, d: npt.NDArray[np.floating], rows: float, smoothing: float, f: int
-) -> Floats:
+def _single(layout: Layout, d: npt.NDArray[np.floating], rows: float, smoothing: float, f: int) -> Floats:
     """Smoothed law of one feature, from every plain table that holds it; uniform if none does."""
     counts = np.zeros(layout.cards[f])
     for t, scope in enumerate(layout.scopes):
@@ -239,9 +235,7 @@ def _place(layout: Layout, mu: Floats, t: int, features: Sequence[int], term: Fl
     cells += term.reshape(shape)
 
 
-def _draw(
-    rng: np.random.Generator, parent: npt.NDArray[np.uint16], given: Floats
-) -> npt.NDArray[np.uint16]:
+def _draw(rng: np.random.Generator, parent: npt.NDArray[np.uint16], given: Floats) -> npt.NDArray[np.uint16]:
     """Draw a value for each chain given its parent's, by systematic sampling within each group.
 
     The m chains that share a parent value, in random order, take the m points (j + u)/m of the

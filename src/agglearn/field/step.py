@@ -1,9 +1,11 @@
 """One step of the weights: gradients, preconditioning and averaging in a single pass over the cells.
 
-With d̂, ĉ the engine's expectations and p̂ = ĉ/d̂:
+With d̂, ĉ the engine's expectations, and p̂ the ratio of their running means, in which the past counts
+:attr:`StepSettings.rate_memory` times as much at each iteration (few chains visit a rare cell, and a rate
+needs several visits):
 
 - g_μ = d̂ − d + 2λ_μ(μ − μ₀)
-- g_θ = d·p̂ − c + 2λ_θ θ (rescaled; the penalty alone where d̂ = 0), or plainly ĉ − c + 2λ_θ θ
+- g_θ = d·p̂ − c + 2λ_θ θ (rescaled; the penalty alone where p̂ is not known), or plainly ĉ − c + 2λ_θ θ
 - μ ← μ − α_μ g_μ / (max(d̂, d) + 2λ_μ),   θ ← θ − α_θ g_θ / (max(d̂, d)·p̂ + 2λ_θ)
 
 No weight moves by more than :data:`LARGEST_MOVE` in one step, which bounds the damage of a step that is
@@ -17,10 +19,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit, prange
+from numba import njit
 
 from agglearn.field.engine import Expectation
 from agglearn.field.problem import Problem
+from agglearn.threads import in_threads
 
 Floats = npt.NDArray[np.float64]
 
@@ -30,7 +33,7 @@ _CHUNK = 1 << 14
 
 @dataclass
 class Weights:
-    """The weights of a field, and their running averages."""
+    """The weights of a field, their running averages, and the running means behind p̂."""
 
     mu: Floats
     theta: Floats
@@ -38,12 +41,14 @@ class Weights:
     mu_mean: Floats
     theta_mean: Floats
     intercept_mean: float
+    d_run: Floats
+    c_run: Floats
 
     @classmethod
     def at(cls, mu: Floats, intercept: float) -> Weights:
         """Weights that begin at μ, with θ = 0."""
-        theta = np.zeros_like(mu)
-        return cls(mu.copy(), theta, intercept, mu.copy(), theta.copy(), intercept)
+        zeros = [np.zeros_like(mu) for _ in range(4)]
+        return cls(mu.copy(), zeros[0], intercept, mu.copy(), zeros[1], intercept, zeros[2], zeros[3])
 
 
 @dataclass(frozen=True)
@@ -56,6 +61,7 @@ class StepSettings:
     step_theta: float
     rescaled: bool
     preconditioned: bool
+    rate_memory: float
     mean_weight: float
 
 
@@ -80,23 +86,25 @@ class StepInfo:
         return bool(np.isfinite([self.misfit_d, self.misfit_c, self.grad_mu, self.grad_theta]).all())
 
 
-@njit(cache=True, nogil=True, parallel=True)
+@njit(cache=True, nogil=True)
 def _step(  # type: ignore[no-untyped-def]
-    mu, theta, mu_mean, theta_mean, mu0, d, c, d_hat, c_hat, free,
-    lambda_mu, lambda_theta, step_mu, step_theta, rescaled, flat_mu, flat_theta, mean_weight, sums,
+    mu, theta, mu_mean, theta_mean, d_run, c_run, mu0, d, c, d_hat, c_hat, free,
+    lambda_mu, lambda_theta, step_mu, step_theta, rescaled, flat_mu, flat_theta, memory, mean_weight,
+    sums, worker, workers,
 ):  # fmt: skip
     cells = mu.size
-    for chunk in prange(sums.shape[0]):
+    for chunk in range(worker, sums.shape[0], workers):
         miss_d = miss_c = chi2 = seen = norm_mu = norm_theta = 0.0
         for k in range(chunk * _CHUNK, min((chunk + 1) * _CHUNK, cells)):
-            model, rate = d_hat[k], 0.0
-            if model > 0.0:
-                rate = c_hat[k] / model
-            scale = max(model, d[k], 0.0)
-            gap_d = model - d[k]
-            gap_c = d[k] * rate - c[k] if rescaled else c_hat[k] - c[k]
-            if rescaled and model <= 0.0:
-                gap_c = 0.0
+            d_run[k] = memory * d_run[k] + (1.0 - memory) * d_hat[k]
+            c_run[k] = memory * c_run[k] + (1.0 - memory) * c_hat[k]
+            known = d_run[k] > 0.0
+            rate = c_run[k] / d_run[k] if known else 0.0
+            scale = max(d_hat[k], d[k], 0.0)
+            gap_d = d_hat[k] - d[k]
+            gap_c = c_hat[k] - c[k]
+            if rescaled:
+                gap_c = d[k] * rate - c[k] if known else 0.0
             g_mu = gap_d + 2.0 * lambda_mu * (mu[k] - mu0[k])
             g_theta = gap_c + 2.0 * lambda_theta * theta[k]
             h_mu = flat_mu if flat_mu > 0.0 else scale + 2.0 * lambda_mu
@@ -123,7 +131,12 @@ _NO_MASK = np.zeros(0, np.bool_)
 
 
 def step(
-    weights: Weights, mu0: Floats, problem: Problem, expected: Expectation, settings: StepSettings
+    weights: Weights,
+    mu0: Floats,
+    problem: Problem,
+    expected: Expectation,
+    settings: StepSettings,
+    threads: int = 1,
 ) -> StepInfo:
     """Move the weights in place, and say how well the tables were fitted before."""
     n, tables = problem.rows, problem.layout.n_tables
@@ -132,17 +145,21 @@ def step(
         flat_mu = float(problem.d.max()) + 2 * settings.lambda_mu
         flat_theta = float(problem.c.max()) + 2 * settings.lambda_theta
     sums = np.zeros((-(-weights.mu.size // _CHUNK), 6))
-    _step(
+    arrays = (
         weights.mu,
         weights.theta,
         weights.mu_mean,
         weights.theta_mean,
+        weights.d_run,
+        weights.c_run,
         mu0,
         problem.d,
         problem.c,
         expected.d,
         expected.c,
         _NO_MASK if problem.free is None else problem.free,
+    )
+    numbers = (
         settings.lambda_mu,
         settings.lambda_theta,
         settings.step_mu,
@@ -150,9 +167,11 @@ def step(
         settings.rescaled,
         flat_mu,
         flat_theta,
+        settings.rate_memory,
         settings.mean_weight,
-        sums,
     )
+    workers = max(1, min(threads, len(sums)))
+    in_threads(workers, lambda worker: _step(*arrays, *numbers, sums, worker, workers))
     gap = expected.positives - problem.positives
     scale = max(expected.positives, problem.positives)
     move = settings.step_theta * gap / scale

@@ -2,8 +2,8 @@
 
 Minimises −log π(A=a) + λ_θ‖θ‖² + λ_μ‖μ − μ₀‖² over the weights. Each iteration asks the engine for the
 field's expectations (the local engine moves its chains by one sweep for that) and takes one step
-(:mod:`.step`). The step on θ starts long and shrinks, the weights that are kept are an average that
-favours the last third of the iterations, and the number of chains grows as the fit gets finer.
+(:mod:`.step`). The step on θ starts long and shrinks like 1/iteration, the weights that are kept are an
+average that favours the last third of the iterations, and the number of chains grows at the beginning.
 
 Everything an iteration does follows from the state before it and the iteration's number, so a run that
 was killed and resumed ends with the same bits as one that was not.
@@ -29,10 +29,14 @@ from agglearn.field.settings import FitSettings
 from agglearn.field.start import Start, independent_start, tree_start
 from agglearn.field.step import StepInfo, StepSettings, Weights, step
 from agglearn.memory import require
+from agglearn.threads import thread_count
 
 Floats = npt.NDArray[np.float64]
 
 _AVERAGING_POWER = 2  # iterate t of T weighs about (t/T)², so the last third holds 70 % of the mean
+_STEP_HALVES = 20  # iterations after which the step on θ is half of what it was
+_GROW_EVERY = 15  # iterations between two doublings of the chains
+_EXACT_STEP_MU = 1.5  # the longest step on μ that is stable where no chain lags behind the weights
 _CHECK_EVERY = 10  # iterations between two looks at whether predictions still move
 _PATIENCE = 5  # iterations that a misfit may grow before the step is taken for too long
 
@@ -60,10 +64,10 @@ def begin(
 ) -> tuple[Engine, Floats, FitState]:
     """The engine, the start μ₀ and the state before the first iteration."""
     n_chains = settings.n_chains(problem.rows)
-    first = n_chains if settings.engine == "exact" else max(2, n_chains // settings.growth)
+    first = max(2, n_chains >> (settings.growth.bit_length() - 1))
     if settings.engine == "local":
         require(
-            memory_needed(problem.layout, n_chains) + 12 * 8 * problem.layout.n_cells,
+            memory_needed(problem.layout, n_chains) + 14 * 8 * problem.layout.n_cells,
             f"a field of {problem.layout.n_cells:,} cells with {n_chains:,} chains",
             "use fewer chains (--chains), fewer or hashed tables",
         )
@@ -96,7 +100,12 @@ def _start(problem: Problem, settings: FitSettings, n_chains: int) -> Start:
 
 
 def iterate(
-    engine: Engine, mu0: Floats, problem: Problem, settings: FitSettings, state: FitState
+    engine: Engine,
+    mu0: Floats,
+    problem: Problem,
+    settings: FitSettings,
+    state: FitState,
+    threads: int | None = None,
 ) -> Iterator[FitState]:
     """Train from a state on, giving the (same, updated) state after every iteration."""
     while state.stopped_because is None:
@@ -105,7 +114,7 @@ def iterate(
         steps = _steps(problem, settings, state)
         weights = state.weights
         expected = engine.expect(weights.mu, weights.theta, weights.intercept, state.iteration)
-        info = step(weights, mu0, problem, expected, steps)
+        info = step(weights, mu0, problem, expected, steps, thread_count(threads))
         state.iteration += 1
         _guard(state, info)
         entry = {
@@ -127,17 +136,17 @@ def iterate(
 
 def _steps(problem: Problem, settings: FitSettings, state: FitState) -> StepSettings:
     t, unit = state.iteration, state.step_scale / problem.layout.n_tables
-    # From the first step to the last one along a hyperbola; both are reached within a few dozen steps.
-    first, last = settings.first_step_theta, settings.step_theta
-    theta = last + max(first - last, 0.0) / (1.0 + (t / 20) ** 2)
+    theta = max(settings.first_step_theta / (1 + t / _STEP_HALVES), settings.step_theta)
+    longest_mu = settings.step_mu if settings.engine == "local" else min(settings.step_mu, _EXACT_STEP_MU)
     mean_weight = (_AVERAGING_POWER + 1) / (t + 1 + _AVERAGING_POWER) if settings.averaging else 1.0
     return StepSettings(
         lambda_mu=settings.lambda_mu,
         lambda_theta=settings.lambda_theta,
-        step_mu=min(settings.step_mu * unit, 1.0),
+        step_mu=min(longest_mu * unit, 1.0),
         step_theta=min(theta * unit, 1.0),
         rescaled=settings.gradient == "rescaled",
         preconditioned=settings.preconditioned,
+        rate_memory=settings.rate_memory,
         mean_weight=mean_weight,
     )
 
@@ -147,11 +156,8 @@ def _grow(engine: Engine, problem: Problem, settings: FitSettings, iteration: in
     if not isinstance(engine, LocalEngine):
         return
     full = settings.n_chains(problem.rows)
-    doublings = int(np.ceil(np.log2(settings.growth)))
-    every = max(settings.iterations // (2 * (doublings + 1)), 1)
-    wanted = min(full, max(2, full // settings.growth) << min(iteration // every, doublings))
-    if iteration // every >= doublings:
-        wanted = full
+    missing_doublings = max(settings.growth.bit_length() - 1 - iteration // _GROW_EVERY, 0)
+    wanted = max(2, full >> missing_doublings)
     if wanted > engine.n_chains:
         engine.grow(wanted, iteration)
 
@@ -223,7 +229,7 @@ def fit(
     engine, mu0, state = begin(problem, settings, threads)
     if checkpoints is not None:
         state = checkpoints.resume(problem, settings, engine, state)
-    for _ in iterate(engine, mu0, problem, settings, state):
+    for _ in iterate(engine, mu0, problem, settings, state, threads):
         if on_iteration is not None:
             on_iteration(state)
         if checkpoints is not None:
