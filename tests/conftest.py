@@ -112,7 +112,7 @@ def random_tables() -> Callable[..., AggregatedData]:
             Categorical(name=n, values=tuple(f"{n}v{v}" for v in range(m)), missing=False)
             for n, m in zip(names, cards, strict=True)
         )
-        tables = {}
+        tables: dict[tuple[str, ...], Table] = {}
         for i, j in combinations(range(len(cards)), 2):
             counts = np.zeros((cards[i], cards[j]), np.int64)
             sums = np.zeros((len(labels), cards[i], cards[j]), np.int64)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import datetime as dt
 import itertools
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,13 +15,13 @@ import duckdb
 import numpy as np
 import polars as pl
 import pyarrow as pa
-import pyarrow.csv as pacsv
 import pyarrow.feather as feather
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agglearn import memory
 from agglearn.aggregate import aggregate, aggregate_split, sources
 from agglearn.aggregate.lazy import open_database_table
 from agglearn.aggregate.split import assign, parse_split
@@ -82,7 +83,9 @@ def write_arrow_stream(table: Any, path: Path) -> None:
 backend("pandas")(lambda table, folder: table.to_pandas())
 backend("polars")(lambda table, folder: pl.from_arrow(table))
 backend("pyarrow")(lambda table, folder: table)
-backend("chunks")(lambda table, folder: pa.concat_tables([table.slice(i, 50) for i in range(0, len(table), 50)]))
+backend("chunks")(
+    lambda table, folder: pa.concat_tables([table.slice(i, 50) for i in range(0, len(table), 50)])
+)
 backend("dict")(lambda table, folder: table.to_pydict())
 backend("reader")(lambda table, folder: table.to_reader(max_chunksize=max(1, len(table) // 5)))
 backend("polars lazy")(lambda table, folder: BACKENDS["polars"](table, folder).lazy())
@@ -161,16 +164,12 @@ TOY_TABLES = {
 def test_the_toy_records_of_the_paper_give_its_tables(toy: Any, on_backend: Callable[[Any], Any]) -> None:
     data = aggregate(on_backend(toy), "y")
     assert (data.rows, data.positives) == (5, (3,))
-    found = {
-        scope: {
-            tuple(data.schema.feature(n).modalities[i] for n, i in zip(scope, cell, strict=True)): (
-                table.counts[cell],
-                table.sums[0][cell],
-            )
-            for cell in np.ndindex(table.counts.shape)
-        }
-        for scope, table in data.tables.items()
-    }
+    found: dict[Any, dict[Any, Any]] = {scope: {} for scope in data.tables}
+    for scope, table in data.tables.items():
+        modalities = [data.schema.feature(name).modalities for name in scope]
+        for cell in np.ndindex(table.counts.shape):
+            key = tuple(m[i] for m, i in zip(modalities, cell, strict=True))
+            found[scope][key] = (table.counts[cell], table.sums[0][cell])
     assert found == TOY_TABLES
     assert data.equals(aggregate(toy, "y")), "the schema differs"
 
@@ -192,7 +191,9 @@ def rich_records(n: int = 600) -> Any:
             "select": rng.integers(0, 4, n),
             "l'été": gaps(rng.choice([True, False], n).tolist()),
             'quo"te': [day + dt.timedelta(int(d)) for d in rng.integers(0, 4, n)],
-            "shop_id": pa.array(gaps(rng.integers(0, 10**6, 30)[rng.integers(0, 30, n)].tolist()), pa.int64()),
+            "shop_id": pa.array(
+                gaps(rng.integers(0, 10**6, 30)[rng.integers(0, 30, n)].tolist()), pa.int64()
+            ),
             "count": rng.integers(18, 90, n),
             "größe": amounts,
             "semi;colon": with_nan,
@@ -208,7 +209,8 @@ def expected_text(feature: Categorical | Binned, value: Any) -> str:
     if value is None or value != value:
         return "(missing)"
     if isinstance(feature, Binned):
-        return feature.modalities[sum(value > c.value or (value == c.value and not c.after) for c in feature.cuts)]
+        below = [c for c in feature.cuts if value > c.value or (value == c.value and not c.after)]
+        return feature.modalities[len(below)]
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -227,7 +229,10 @@ def cells_of_table(data: AggregatedData, scope: tuple[str, ...]) -> dict[tuple[s
     table = data.tables[scope]
     modalities = [data.schema.feature(n).modalities for n in scope]
     return {
-        tuple(m[i] for m, i in zip(modalities, cell, strict=True)): [table.counts[cell], *table.sums[:, *cell]]
+        tuple(m[i] for m, i in zip(modalities, cell, strict=True)): [
+            table.counts[cell],
+            *table.sums[:, *cell],
+        ]
         for cell in zip(*np.nonzero(table.counts), strict=True)
     }
 
@@ -274,7 +279,9 @@ def test_tables_do_not_depend_on_the_size_of_a_batch(
     assert without_types(data).equals(without_types(rich_data))
 
 
-def test_frames_with_categories_and_narrow_types_are_no_different(rich: Any, rich_data: AggregatedData) -> None:
+def test_frames_with_categories_and_narrow_types_are_no_different(
+    rich: Any, rich_data: AggregatedData
+) -> None:
     names = ["two words", "select", "count"]
     expected = aggregate(rich.select([*names, "order"]), "order")
     pandas = rich.select([*names, "order"]).to_pandas()
@@ -358,7 +365,9 @@ def test_a_split_depends_on_the_seed_and_the_record_alone(rich: Any, tmp_path: P
     rich = rich.slice(0, 200)
     first = split(rich)
     others = [split(rich.to_reader(max_chunksize=size)) for size in (7, 64)]
-    others += [split(BACKENDS[name](rich, tmp_path)) for name in ("records.csv.gz", "folder", "records.parquet")]
+    others += [
+        split(BACKENDS[name](rich, tmp_path)) for name in ("records.csv.gz", "folder", "records.parquet")
+    ]
     for other in others:
         assert all(first[part].equals(other[part]) for part in first)
     assert not split(rich, seed=1)["valid"].equals(first["valid"])
@@ -389,7 +398,23 @@ def test_records_are_assigned_evenly_whatever_the_seed(seed: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["0.2", "valid", "valid=", "valid=2", "valid=0", "valid=-1", "valid=nan", "a=0.5,b=0.5", "=0.2", "a b=0.1", "train=0.2", "a/b=0.1", "v=0.1,v=0.2", "v=0.1,"]
+    "text",
+    [
+        "0.2",
+        "valid",
+        "valid=",
+        "valid=2",
+        "valid=0",
+        "valid=-1",
+        "valid=nan",
+        "a=0.5,b=0.5",
+        "=0.2",
+        "a b=0.1",
+        "train=0.2",
+        "a/b=0.1",
+        "v=0.1,v=0.2",
+        "v=0.1,",
+    ],
 )
 def test_a_split_that_makes_no_sense_is_refused(text: str) -> None:
     with pytest.raises(InputError):
@@ -475,13 +500,15 @@ def test_target_encodings_are_learnt_on_records_that_are_in_no_table() -> None:
     assert again.rows == n
 
 
-def test_a_schema_is_given_as_a_file_or_as_other_tables(rich: Any, rich_data: AggregatedData, tmp_path: Path) -> None:
+def test_a_schema_is_given_as_a_file_or_as_other_tables(
+    rich: Any, rich_data: AggregatedData, tmp_path: Path
+) -> None:
     save(rich_data, tmp_path / "old.agg")
     save_schema(rich_data.schema, tmp_path / "schema.json")
     half = rich.slice(0, 300)
     expected = aggregate(half, ["order", "sum"], schema=rich_data.schema)
-    for given in (tmp_path / "old.agg", str(tmp_path / "schema.json")):
-        assert aggregate(half, ["order", "sum"], schema=given).equals(expected)
+    for path in (tmp_path / "old.agg", str(tmp_path / "schema.json")):
+        assert aggregate(half, ["order", "sum"], schema=path).equals(expected)
     rest = aggregate(rich.slice(300), ["order", "sum"], schema=tmp_path / "old.agg", tables="singles,pairs")
     first = aggregate(half, ["order", "sum"], schema=tmp_path / "old.agg", tables="singles,pairs")
     assert (first + rest).equals(rich_data)
@@ -547,6 +574,40 @@ def test_a_table_of_a_billion_cells_is_refused_with_what_it_would_need(
     assert aggregate(table, "y", schema=schema, hash_size=1000).table("a", "b").hashed
 
 
+def test_the_parts_of_a_split_must_fit_in_memory_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = pa.table({"a": [f"v{i}" for i in range(300)], "b": list(range(300)), "y": [0, 1] * 150})
+    options: dict[str, Any] = {"categorical": ["b"], "max_modalities": 300}
+    # 301² places of two counters, a count and a sum: 2.8 MiB, and three times that in three parts.
+    monkeypatch.setenv("AGGLEARN_MEMORY", "5MiB")
+    schema = aggregate(table, "y", **options).schema
+    with pytest.raises(TooLargeError, match=r"would need 8\.3 MiB of memory"):
+        aggregate_split(table, "y", schema=schema, split={"valid": 0.3, "test": 0.3})
+
+
+@pytest.mark.parametrize(
+    ("text", "n_bytes"),
+    [("1000", 1000), ("8GiB", 8 << 30), ("1.5 GB", 3 << 29), ("500m", 500 << 20), ("1e9", 10**9)],
+)
+def test_the_limit_of_memory_is_written_as_people_write_it(
+    text: str, n_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AGGLEARN_MEMORY", text)
+    assert memory.limit() == n_bytes
+
+
+@pytest.mark.parametrize("text", ["lots", "1.2.3GB", "-1", "GB", "5 XB"])
+def test_a_limit_of_memory_that_is_no_size_is_refused(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AGGLEARN_MEMORY", text)
+    with pytest.raises(InputError, match="is not a size: write one like 8GiB or 500MB"):
+        memory.limit()
+
+
+def test_without_a_limit_half_of_the_free_memory_may_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AGGLEARN_MEMORY", raising=False)
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    assert 1 << 28 <= memory.limit() <= max(total // 2, 1 << 28)
+
+
 @pytest.mark.parametrize("data", [3, None, [1, 2], object(), {"x": [1], "y": [1, 2]}, "", []])
 def test_what_is_no_set_of_records_is_refused(data: Any) -> None:
     with pytest.raises(InputError):
@@ -554,16 +615,14 @@ def test_what_is_no_set_of_records_is_refused(data: Any) -> None:
 
 
 def test_a_frame_with_mixed_types_names_the_column() -> None:
-    import pandas as pd
-
+    pd: Any = pytest.importorskip("pandas")
     frame = pd.DataFrame({"x": pd.Series([1, "a", 2.5], dtype=object), "y": [0, 1, 1]})
-    with pytest.raises(InputError, match="column 'x' mixes types.*cast it to one type"):
+    with pytest.raises(InputError, match=r"column 'x' mixes types.*cast it to one type"):
         aggregate(frame, "y")
 
 
 def test_a_frame_with_a_name_twice_names_the_column() -> None:
-    import pandas as pd
-
+    pd: Any = pytest.importorskip("pandas")
     for names in (["x", "x", "y"], [0, "0", "y"]):
         frame = pd.DataFrame([[1, 2, 0], [1, 2, 1]])
         frame.columns = pd.Index(names)
@@ -590,12 +649,14 @@ def test_columns_that_are_no_scalars_are_refused_and_can_be_left_out(
     table = pa.table({"bad": column, "x": [1, 2], "y": [0, 1]})
     if name == "records.parquet" and "interval" in str(column.type):
         pytest.skip("Parquet cannot hold an interval")
-    with pytest.raises(InputError, match="column 'bad' has type.*leave it out with --exclude"):
+    with pytest.raises(InputError, match=r"column 'bad' has type.*leave it out with --exclude"):
         aggregate(BACKENDS[name](table, tmp_path), "y")
     assert aggregate(BACKENDS[name](table, tmp_path), "y", exclude=["bad"]).rows == 2
 
 
-def test_a_reader_is_read_once_and_leaves_nothing_behind(toy: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_is_read_once_and_leaves_nothing_behind(
+    toy: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     assert aggregate(toy.to_reader(), "y").rows == 5
     assert list(tmp_path.iterdir()) == []
@@ -609,7 +670,9 @@ def test_memory_does_not_grow_with_the_records(monkeypatch: pytest.MonkeyPatch, 
     with pq.ParquetWriter(tmp_path / "x.parquet", schema) as writer:
         for _ in range(8):
             columns = [rng.integers(0, 50, n // 8).astype(np.int32) for _ in names]
-            writer.write_table(pa.table([*columns, rng.integers(0, 2, n // 8).astype(np.int8)], schema=schema))
+            writer.write_table(
+                pa.table([*columns, rng.integers(0, 2, n // 8).astype(np.int8)], schema=schema)
+            )
     monkeypatch.setattr(sources, "BATCH_ROWS", 10_000)
     pool = pa.default_memory_pool()
     before = pool.bytes_allocated()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 from decimal import Decimal
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,8 @@ RNG = np.random.default_rng(0)
 
 def codes(feature: Feature, values: Any) -> list[int]:
     array = values if isinstance(values, pa.Array | pa.ChunkedArray) else pa.array(values)
-    return feature.encode(array).tolist()
+    found: list[int] = feature.encode(array).tolist()
+    return found
 
 
 # --- canonical text --------------------------------------------------------------------------------
@@ -101,6 +103,12 @@ def test_a_category_has_its_place_and_others_are_unknown() -> None:
     assert colour.n_modalities == 2
 
 
+def test_a_column_of_nothing_is_missing_whatever_its_type() -> None:
+    for column in (pa.nulls(2), pa.array([None, None], pa.string()), pa.array([np.nan, None])):
+        for feature in EVERY_KIND.features:
+            assert codes(feature, column) == [feature.missing_code] * 2
+
+
 def test_other_and_missing_have_modalities_of_their_own() -> None:
     colour = Categorical(name="c", values=("blue", "red"), other=True, missing=True)
     assert colour.modalities == ("blue", "red", "(other)", "(missing)")
@@ -133,9 +141,7 @@ def test_integer_categories_are_found_in_every_type(values: tuple[str, ...], arr
     st.lists(st.integers(-(2**63), 2**63 - 1)),
 )
 def test_integers_have_the_code_of_their_text(vocabulary: list[int], column: list[int]) -> None:
-    feature = Categorical(
-        name="c", values=tuple(map(str, vocabulary)), value_type="integer", missing=False
-    )
+    feature = Categorical(name="c", values=tuple(map(str, vocabulary)), value_type="integer", missing=False)
     records = [*vocabulary, *column]
     expected = [vocabulary.index(v) if v in vocabulary else len(vocabulary) for v in records]
     assert codes(feature, pa.array(records, pa.int64())) == expected
@@ -200,9 +206,7 @@ def test_more_modalities_than_codes_are_refused() -> None:
 
 
 def test_a_value_with_a_bin_of_its_own_is_alone_there() -> None:
-    gain = Binned(
-        name="g", cuts=(Cut(0), Cut(0, after=True), Cut(100)), low=-5, high=900, missing=True
-    )
+    gain = Binned(name="g", cuts=(Cut(0), Cut(0, after=True), Cut(100)), low=-5, high=900, missing=True)
     assert gain.modalities == ("< 0", "0", "(0, 100)", "≥ 100", "(missing)")
     assert codes(gain, [-1.0, 0.0, 5e-324, 99.9, 100.0, None, float("inf")]) == [0, 1, 2, 2, 3, 4, 3]
 
@@ -228,7 +232,7 @@ def test_edges_that_do_not_increase_are_refused(cuts: tuple[Cut, ...]) -> None:
 
 cut_lists = st.lists(
     st.tuples(st.integers(-50, 50).map(float) | st.floats(-50, 50), st.booleans()), max_size=8, unique=True
-).map(lambda cuts: tuple(Cut(value, after) for value, after in sorted(set((v + 0.0, a) for v, a in cuts))))
+).map(lambda cuts: tuple(Cut(value, after) for value, after in sorted({(v + 0.0, a) for v, a in cuts})))
 
 
 @given(cut_lists, st.lists(st.floats(allow_nan=False)))
@@ -258,9 +262,7 @@ def test_a_whole_number_drawn_for_a_code_has_that_code(edges: list[int], seed: i
     cuts = tuple(Cut(float(e), after=e % 2 == 0) for e in sorted(edges))
     feature = Binned(name="f", cuts=cuts, low=-3, high=3, integer=True, missing=True)
     hollow = {  # no whole number lies in (2, 3) and its like
-        i + 1
-        for i, (a, b) in enumerate(zip(cuts, cuts[1:], strict=False))
-        if a.after and not b.after and b.value == a.value + 1
+        i + 1 for i, (a, b) in enumerate(pairwise(cuts)) if a.after and not b.after and b.value == a.value + 1
     }
     wanted = np.array([c for c in range(feature.n_modalities) if c not in hollow] * 5, np.uint16)
     drawn = feature.decode(wanted, np.random.default_rng(seed))

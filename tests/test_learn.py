@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -39,19 +40,54 @@ KINDS: dict[str, tuple[str, Any, str, str]] = {
     "dates": ("day", [dt.date(2024, 1, 1 + i % 9) for i in range(99)], "categorical", "date"),
     "times": ("at", [dt.time(i % 9) for i in range(99)], "categorical", "time"),
     "timestamps": ("at", [dt.datetime(2024, 1, 1 + i % 9) for i in range(99)], "categorical", "timestamp"),
-    "few integers": ("children", list(range(8)) * 9, "categorical", "8 distinct integers (a quantity? --numeric children)"),
+    "few integers": (
+        "children",
+        list(range(8)) * 9,
+        "categorical",
+        "8 distinct integers (a quantity? --numeric children)",
+    ),
     "ages": ("age", list(range(17, 90)), "numeric", "73 distinct integers (codes? --categorical age)"),
-    "ages as text": ("age", [str(a) for a in range(17, 90)], "numeric", "73 distinct integers (codes? --categorical age)"),
+    "ages as text": (
+        "age",
+        [str(a) for a in range(17, 90)],
+        "numeric",
+        "73 distinct integers (codes? --categorical age)",
+    ),
     "an odd name is quoted": ("my age", list(range(17, 90)), "numeric", "(codes? --categorical 'my age')"),
     "fractions": ("price", [0.5, 1.5], "numeric", "numbers"),
-    "ids by name": ("site_id", list(range(100)), "categorical", "100 distinct integers, named like codes (a quantity? --numeric site_id)"),
+    "ids by name": (
+        "site_id",
+        list(range(100)),
+        "categorical",
+        "100 distinct integers, named like codes (a quantity? --numeric site_id)",
+    ),
     "categories by name": ("cat4", list(range(100)), "categorical", "named like codes"),
     "zip": ("zip", [10000 + i for i in range(50)], "categorical", "named like codes"),
-    "hashed ids": ("publisher", RNG.integers(0, 2**62, 400), "categorical", "distinct integers, spread like hashes (a quantity? --numeric publisher)"),
+    "hashed ids": (
+        "publisher",
+        RNG.integers(0, 2**62, 400),
+        "categorical",
+        "distinct integers, spread like hashes (a quantity? --numeric publisher)",
+    ),
     "signed hashes": ("h", RNG.integers(-(2**31), 2**31, 400), "categorical", "spread like hashes"),
-    "incomes": ("fnlwgt", np.unique(np.exp(RNG.normal(12, 0.5, 900)).astype(int)), "numeric", "distinct integers (codes? --categorical fnlwgt)"),
-    "mostly numbers": ("age", [*map(str, range(99)), "unknown"], "categorical", "1 of 100 values are not numbers, so all are read as text (a quantity? --numeric age)"),
-    "identifiers": ("session", [f"s{i}" for i in range(200)], "categorical", "nearly every value different (an identifier? leave it out with --exclude)"),
+    "incomes": (
+        "fnlwgt",
+        np.unique(np.exp(RNG.normal(12, 0.5, 900)).astype(int)),
+        "numeric",
+        "distinct integers (codes? --categorical fnlwgt)",
+    ),
+    "mostly numbers": (
+        "age",
+        [*map(str, range(99)), "unknown"],
+        "categorical",
+        "1 of 100 values are not numbers, so all are read as text (a quantity? --numeric age)",
+    ),
+    "identifiers": (
+        "session",
+        [f"s{i}" for i in range(200)],
+        "categorical",
+        "nearly every value different (an identifier? leave it out with --exclude)",
+    ),
     "codes with zeros": ("branch", [f"{i:03d}" for i in range(15)], "categorical", "15 distinct integers"),
 }
 
@@ -175,6 +211,8 @@ def test_a_column_may_change_its_type_from_file_to_file() -> None:
     assert mixed.modalities == ("1", "2", "x")
     assert survey(pa.array(["a", "b"]), pa.array(["b"]).dictionary_encode()).modalities == ("a", "b")
     assert survey(pa.nulls(2), pa.array(["b"])).modalities == ("b", "(missing)")
+    large = [Decimal(10**30), Decimal(10**30 + 1)]
+    assert survey(pa.array(large), pa.array(large)).modalities == (f"{10**30}", f"{10**30 + 1}")
     assert survey(pa.array([True]), pa.array(["false"])).modalities == ("false", "true")
 
 
@@ -238,9 +276,7 @@ value_counts = st.dictionaries(
 
 
 @given(value_counts, st.integers(2, 20))
-def test_quantile_bins_cover_everything_in_order_and_none_is_empty(
-    counts: dict[int, int], bins: int
-) -> None:
+def test_quantile_bins_cover_everything_in_order_and_none_is_empty(counts: dict[int, int], bins: int) -> None:
     values = np.array(sorted(counts), np.float64)
     weights = np.array([counts[int(v)] for v in values], np.int64)
     cuts = quantile_cuts(values, weights, bins)

@@ -10,7 +10,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -339,6 +338,17 @@ def replace_manifest(text: bytes) -> Callable[[Path], object]:
     return lambda folder: (folder / "manifest.json").write_bytes(text)
 
 
+def put(make: Callable[[Path], object]) -> Callable[[Path], None]:
+    """Put something else in the place of the first table."""
+
+    def damage(folder: Path) -> None:
+        path = first_table(folder)
+        path.unlink()
+        make(path)
+
+    return damage
+
+
 def become_a_file(folder: Path) -> None:
     shutil.rmtree(folder)
     folder.write_text("f0,f1,count\n")
@@ -350,11 +360,11 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "swapped tables": (swap_tables, r"0000-f0-f1\.parquet is damaged or was changed"),
     "missing table": (lambda f: first_table(f).unlink(), r"0000-f0-f1\.parquet is missing"),
     "table is a folder": (
-        lambda f: (first_table(f).unlink(), (f / "tables/0000-f0-f1.parquet").mkdir()),
+        put(lambda path: path.mkdir()),
         r"0000-f0-f1\.parquet is missing",
     ),
     "table is a link elsewhere": (
-        lambda f: (first_table(f).unlink(), (f / "tables/0000-f0-f1.parquet").symlink_to("/etc/passwd")),
+        put(lambda path: path.symlink_to("/etc/passwd")),
         r"0000-f0-f1\.parquet is damaged or was changed",
     ),
     "no manifest": (lambda f: (f / "manifest.json").unlink(), r"x\.agg is not a folder of agglearn\.tables"),
@@ -371,7 +381,10 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
         edit(lambda d: d.update(format="agglearn.model")),
         r"x\.agg: expected agglearn\.tables, found 'agglearn\.model'",
     ),
-    "foreign folder": (replace_manifest(b'{"name": "app"}'), r"x\.agg: expected agglearn\.tables, found None"),
+    "foreign folder": (
+        replace_manifest(b'{"name": "app"}'),
+        r"x\.agg: expected agglearn\.tables, found None",
+    ),
     "a file": (become_a_file, r"x\.agg is not a folder"),
     "gone": (shutil.rmtree, r"x\.agg does not exist"),
     "signed, no tables": (edit(lambda d: d.pop("tables"), sign=True), r"x\.agg.*damaged"),

@@ -25,12 +25,27 @@ def one_table(counts: Any, sums: Any, **options: Any) -> Table:
 # --- noise -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("text", "sigma"), [("gaussian:17", 17), ("laplace:2", 8**0.5), ("rounding:3", 3**0.5)])
+@pytest.mark.parametrize(
+    ("text", "sigma"), [("gaussian:17", 17), ("laplace:2", 8**0.5), ("rounding:3", 3**0.5)]
+)
 def test_the_standard_deviation_of_a_noise_law_is_known(text: str, sigma: float) -> None:
     assert Noise.parse(text).sigma == pytest.approx(sigma)
 
 
-@pytest.mark.parametrize("text", ["", "gaussian", "gaussian:", "gaussian:x", "gaussian:0", "gaussian:-1", "cauchy:1", "laplace:inf", "laplace:nan"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "gaussian",
+        "gaussian:",
+        "gaussian:x",
+        "gaussian:0",
+        "gaussian:-1",
+        "cauchy:1",
+        "laplace:inf",
+        "laplace:nan",
+    ],
+)
 def test_noise_that_is_no_law_with_a_scale_is_refused(text: str) -> None:
     with pytest.raises(InputError, match="such as gaussian:17"):
         Noise.parse(text)
@@ -288,7 +303,14 @@ def test_pairs_are_all_pairs_and_one_feature_has_its_own_table() -> None:
 
 @pytest.mark.parametrize(
     ("spec", "message"),
-    [("a*nope", "'nope'"), ("quads", "'quads'"), ("a*a", "twice"), ("", "''"), ("a,", "''"), ([], "no table")],
+    [
+        ("a*nope", "'nope'"),
+        ("quads", "'quads'"),
+        ("a*a", "twice"),
+        ("", "''"),
+        ("a,", "''"),
+        ([], "no table"),
+    ],
 )
 def test_tables_that_make_no_sense_are_refused(spec: Any, message: str) -> None:
     with pytest.raises((InputError, SchemaError), match=message):

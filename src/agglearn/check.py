@@ -129,9 +129,7 @@ def _check_total(table: Table, data: AggregatedData, report: CheckReport) -> Non
     # Five standard errors of a sum of noisy cells, and as much again for a total that is itself noisy.
     slack = 10 * _sigma(table) * np.sqrt(table.n_cells) + 1e-9 * data.rows
     if abs(difference) > slack:
-        message = (
-            f"table {table.title} counts {table.total:,.0f} records, and the data have {data.rows:,.0f}"
-        )
+        message = f"table {table.title} counts {table.total:,.0f} records, and the data have {data.rows:,.0f}"
         report.problems.append(Problem("total", table.title, message))
 
 
@@ -143,14 +141,16 @@ def _check_margins(tables: list[Table], data: AggregatedData, report: CheckRepor
         if len(holding) < 2:
             continue
         margins = np.array([_margin(t, name) for t in holding])  # (T, 1 + labels, M)
+        if not any(t.noise for t in holding):
+            _compare_exact(name, holding, margins, data, report)
+            if any(t.unknown[0] for t in holding):
+                continue  # the gaps that unknown values leave are not noise
         terms = np.array([t.n_cells / margins.shape[2] for t in holding])
         weights = (1 / terms)[:, None, None]
         mean = (weights * margins).sum(axis=0) / weights.sum()
         residuals = margins - mean
         squares += float((weights * residuals**2).sum())
         degrees += (len(holding) - 1) * margins[0].size
-        if not any(t.noise for t in holding):
-            _compare_exact(name, holding, margins, data, report)
     if not degrees:
         return None
     implied = float(np.sqrt(squares / degrees))

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import NotFittedError
 
@@ -42,7 +43,7 @@ class MaxEntClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     lambda_theta, lambda_mu
-        Penalties on θ, and on how far μ goes from its start μ₀.
+        Penalties on θ (None finds one from the tables), and on how far μ goes from its start μ₀.
     iterations
         The most iterations; training stops earlier when the predictions have come to rest.
     chains
@@ -85,7 +86,7 @@ marginal_label, start, averaging, engine, exact_up_to, proposals, tolerance
     def __init__(
         self,
         *,
-        lambda_theta: float = FitSettings.lambda_theta,
+        lambda_theta: float | None = FitSettings.lambda_theta,
         lambda_mu: float = FitSettings.lambda_mu,
         iterations: int = FitSettings.iterations,
         chains: int | None = FitSettings.chains,
@@ -181,9 +182,8 @@ marginal_label, start, averaging, engine, exact_up_to, proposals, tolerance
     def decision_function(self, X: Any) -> npt.NDArray[np.float64]:
         """Log-odds of the positive class, for raw records in a frame, a dict or a file."""
         model = self._fitted()
-        source = open_source(X)
         scores, unknown = [np.zeros(0)], np.zeros(self.n_features_in_, np.int64)
-        for _, log_odds, count in model.score_batches(source.batches(model.schema.names), self.threads):
+        for _, log_odds, count in model.score_records(open_source(X), threads=self.threads):
             scores.append(log_odds)
             unknown += count
         warn_unknown(model, unknown)
@@ -191,12 +191,13 @@ marginal_label, start, averaging, engine, exact_up_to, proposals, tolerance
 
     def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:
         """Probabilities of the two classes, a row for each record."""
-        positive = 1 / (1 + np.exp(-self.decision_function(X)))
-        return np.column_stack([1 - positive, positive])
+        log_odds = self.decision_function(X)
+        return np.column_stack([expit(-log_odds), expit(log_odds)])
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """The likelier class of each record."""
-        predicted: npt.NDArray[Any] = self.classes_[(self.decision_function(X) > 0).astype(np.intp)]
+        positive = self.decision_function(X) > 0
+        predicted: npt.NDArray[Any] = self.classes_[positive.astype(np.intp)]
         return predicted
 
     def score(self, X: Any, y: Any = None, sample_weight: None = None) -> float:
@@ -206,13 +207,12 @@ marginal_label, start, averaging, engine, exact_up_to, proposals, tolerance
     def evaluate(self, X: Any, y: Any = None) -> RecordScore:
         """All scores on records whose label is a column of X, or y."""
         model = self._fitted()
-        if y is None:
-            source = open_source(X)
-            labels = [model.schema.encode_labels(b)[0] for b in source.batches([model.label.name])]
-            truth = np.concatenate([np.zeros(0, np.uint8), *labels])
-        else:
+        if y is not None:
             truth = model.label.encode(pa.array(np.asarray(y)))
-        return score_predictions(truth, self.decision_function(X))
+            return score_predictions(truth, self.decision_function(X))
+        score, unknown = model.evaluate(open_source(X), self.threads)
+        warn_unknown(model, unknown)
+        return score
 
     def sample(self, n: int, seed: int = 0) -> Any:
         """Synthetic records with their label, in raw values, as an Arrow table."""

@@ -301,9 +301,7 @@ class Encoded(_Feature):
             members[code].append(value)
         drawn = rng.random(len(codes))
         texts = [
-            (members[c][int(u * len(members[c]))] if members[c] else OTHER)
-            if c < len(self.groups)
-            else None
+            (members[c][int(u * len(members[c]))] if members[c] else OTHER) if c < len(self.groups) else None
             for c, u in zip(codes.tolist(), drawn.tolist(), strict=True)
         ]
         return pa.array(texts, pa.string())

@@ -5,8 +5,10 @@ The limit is half of what the machine has free, or what ``AGGLEARN_MEMORY`` says
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+from pathlib import Path
 
 from agglearn.errors import InputError, TooLargeError
 
@@ -18,16 +20,24 @@ def limit() -> int:
     setting = os.environ.get("AGGLEARN_MEMORY")
     if setting:
         return parse_size(setting)
+    return max(_free() // 2, 1 << 28)
+
+
+def _free() -> int:
+    """Bytes the machine can still give, counting what it only keeps as a cache."""
+    with contextlib.suppress(OSError):
+        found = re.search(r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text())
+        if found:
+            return int(found[1]) << 10
     try:
-        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (ValueError, OSError, AttributeError):
-        return 4 << 30
-    return max(free // 2, 1 << 28)
+        return 8 << 30
 
 
 def parse_size(text: str) -> int:
     """Bytes of a size such as ``8GiB``, ``500MB`` or ``1e9``."""
-    match = re.fullmatch(r"\s*([0-9.]+(?:e[0-9]+)?)\s*([KMGT]?)(i?B)?\s*", text, re.IGNORECASE)
+    match = re.fullmatch(r"\s*(\d+(?:\.\d*)?(?:e\d+)?)\s*([KMGT]?)(i?B)?\s*", text, re.IGNORECASE)
     if not match:
         raise InputError(f"AGGLEARN_MEMORY={text!r} is not a size: write one like 8GiB or 500MB")
     unit = match[2].upper()

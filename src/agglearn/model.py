@@ -8,15 +8,17 @@ tables, settings and seed.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from scipy.special import expit
 
+from agglearn.aggregate.sources import Source
 from agglearn.errors import InputError, StoreError
 from agglearn.field.checkpoint import fingerprint
 from agglearn.field.kernels import score_codes
@@ -24,7 +26,7 @@ from agglearn.field.layout import Layout
 from agglearn.field.local import LocalEngine
 from agglearn.field.start import tree_start
 from agglearn.field.train import Fit
-from agglearn.schema import Label, Schema
+from agglearn.schema import Label, Schema, require_columns
 from agglearn.store import (
     new_folder,
     read_arrays,
@@ -36,12 +38,16 @@ from agglearn.store import (
 from agglearn.tables import Scope
 from agglearn.threads import thread_count
 
+if TYPE_CHECKING:
+    from agglearn.score import RecordScore
+
 FORMAT = "agglearn.model"
 VERSION = 1
 _HISTORY = "history.json"
 _REFRESH = 5  # sweeps between two draws from the same chain
 
 Floats = npt.NDArray[np.float64]
+Counts = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,6 +102,7 @@ class Model:
             settings=asdict(fit.settings),
             summary={
                 "iterations": fit.iterations,
+                "lambda_theta": fit.state.lambda_theta,
                 "stopped_because": fit.state.stopped_because,
                 "chains": 0 if chains is None else len(chains),
                 "steps_halved": round(-np.log2(fit.state.step_scale)),
@@ -108,14 +115,37 @@ class Model:
         """φ(x)·θ + θ₀ of coded records (a row per feature); unknown values add nothing."""
         return score_codes(codes, self.layout, self.theta, self.intercept, thread_count(threads))
 
-    def score_batches(
-        self, batches: Iterator[Any], threads: int | None = None
-    ) -> Iterator[tuple[Any, Floats, npt.NDArray[np.int64]]]:
-        """For each batch of raw records: the batch, the log-odds, and unknown values per feature."""
+    def score_records(
+        self, source: Source, others: Sequence[str] = (), threads: int | None = None
+    ) -> Iterator[tuple[Any, Floats, Counts]]:
+        """For each batch of raw records: the batch, the log-odds, and unknown values per feature.
+
+        The batches hold the features and ``others``.
+        """
+        require_columns(self.schema.names, source.columns)
         cards = np.array(self.schema.cards)[:, None]
-        for batch in batches:
+        for batch in source.batches(list(dict.fromkeys([*self.schema.names, *others]))):
             codes = self.schema.encode(batch)
             yield batch, self.log_odds(codes, threads), (codes >= cards).sum(axis=1)
+
+    def evaluate(
+        self,
+        source: Source,
+        threads: int | None = None,
+        on_rows: Callable[[int], None] = lambda rows: None,
+    ) -> tuple[RecordScore, Counts]:
+        """The score on records that have their label, and unknown values per feature."""
+        from agglearn.score import score_predictions  # loads scipy.stats, which takes a second
+
+        require_columns([self.label.name], source.columns, what="label")
+        labels, scores = [np.zeros(0, np.uint8)], [np.zeros(0)]
+        unknown = np.zeros(self.layout.n_features, np.int64)
+        for batch, log_odds, count in self.score_records(source, [self.label.name], threads):
+            labels.append(self.schema.encode_labels(batch)[0])
+            scores.append(log_odds)
+            unknown += count
+            on_rows(batch.num_rows)
+        return score_predictions(np.concatenate(labels), np.concatenate(scores)), unknown
 
     def sample(self, n: int, seed: int = 0, threads: int | None = None) -> Iterator[Any]:
         """Draw synthetic records with their label in raw values, as Arrow tables of bounded size.
@@ -125,8 +155,10 @@ class Model:
         """
         if n < 1:
             raise InputError(f"{n} records cannot be drawn: ask for at least 1")
-        engine, burn_in = self._sampler(n, seed, threads)
+        if seed < 0:
+            raise InputError(f"seed {seed} must be at least 0")
         rng = np.random.Generator(np.random.Philox(seed))
+        engine, burn_in = self._sampler(n, seed, rng, threads)
         weights = (self.mu, self.theta, self.intercept)
         sweeps = 0
         for start in range(0, n, engine.n_chains):
@@ -134,15 +166,16 @@ class Model:
                 engine.sweep(*weights, sweeps)
                 sweeps += 1
             size = min(engine.n_chains, n - start)
-            order = rng.permutation(engine.n_chains)[:size]
-            p = 1 / (1 + np.exp(-engine.scores(self.theta, self.intercept)[order]))
-            records = self.schema.decode(np.ascontiguousarray(engine.chains[order].T), rng)
+            p = expit(engine.scores(self.theta, self.intercept)[:size])
+            records = self.schema.decode(np.ascontiguousarray(engine.chains[:size].T), rng)
             label = self.label.decode((rng.random(size) < p).astype(np.uint8))
             yield records.append_column(self.label.name, label)
 
-    def _sampler(self, n: int, seed: int, threads: int | None) -> tuple[LocalEngine, int]:
+    def _sampler(
+        self, n: int, seed: int, rng: np.random.Generator, threads: int | None
+    ) -> tuple[LocalEngine, int]:
         if self.chains is not None:
-            chains, burn_in = self.chains, _REFRESH
+            chains, burn_in = self.chains[rng.permutation(len(self.chains))[:n]], _REFRESH
         else:  # no chain was kept: begin at a tree of the field's own cells, and forget the start
             guess = np.exp(np.clip(self.mu, -30, 30)) * self.rows / self.layout.n_cells
             n_chains = int(np.clip(n, 100, 10_000))
@@ -194,9 +227,7 @@ class Model:
         try:
             return cls._from_manifest(folder, document)
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, pa.ArrowException) as error:
-            raise StoreError(
-                f"{folder} is damaged ({type(error).__name__}: {error}): fit it again"
-            ) from None
+            raise StoreError(f"{folder} is damaged ({type(error).__name__}: {error}): fit it again") from None
 
     @classmethod
     def _from_manifest(cls, folder: Path, document: Mapping[str, Any]) -> Model:
@@ -211,9 +242,13 @@ class Model:
         chains = arrays.get("chains")
         if arrays["mu"].shape != (layout.n_cells,) or arrays["theta"].shape != (layout.n_cells,):
             raise ValueError("weights do not fit the tables")
-        if chains is not None and chains.shape[1:] != (layout.n_features,):
+        if chains is not None and not (
+            chains.shape[1:] == (layout.n_features,) and (chains < np.array(layout.cards)).all()
+        ):
             raise ValueError("chains do not fit the features")
         history = read_json(folder / _HISTORY)["iterations"]
+        if not isinstance(history, list) or not all(isinstance(entry, dict) for entry in history):
+            raise ValueError(f"{_HISTORY} does not list iterations")
         return cls(
             schema=schema,
             label=schema.labels[0],

@@ -8,6 +8,7 @@ noticed. Reading parses JSON and Parquet and runs no code.
 from __future__ import annotations
 
 import contextlib
+import errno
 import glob
 import hashlib
 import json
@@ -66,17 +67,20 @@ def _writing(target: Path) -> Iterator[None]:
 
 
 def refuse_foreign(target: Path, format_name: str) -> None:
-    """Refuse to overwrite anything that is not a folder of this format."""
+    """Refuse to overwrite anything that is not a folder of this format, or to write where one cannot."""
     with _writing(target):
         if not target.exists():
+            above = next(p for p in Path(os.path.abspath(target)).parents if p.exists())
+            if not above.is_dir():
+                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+            if not os.access(above, os.W_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
             return
     mine = False
     with contextlib.suppress(AgglearnError):
         mine = target.is_dir() and read_json(target / _MANIFEST).get("format") == format_name
     if not mine:
-        raise StoreError(
-            f"{target} exists and is not ours to overwrite: remove it or name another output"
-        )
+        raise StoreError(f"{target} exists and is not ours to overwrite: remove it or name another output")
 
 
 def _sweep_leftovers(target: Path) -> None:
@@ -292,9 +296,7 @@ def load(source: str | Path) -> AggregatedData:
     except StoreError:
         raise
     except (AgglearnError, LookupError, TypeError, ValueError, AttributeError, pa.ArrowException) as error:
-        raise StoreError(
-            f"{folder} is damaged ({type(error).__name__}: {error}): make it again"
-        ) from None
+        raise StoreError(f"{folder} is damaged ({type(error).__name__}: {error}): make it again") from None
 
 
 def load_schema(source: str | os.PathLike[str]) -> Schema:

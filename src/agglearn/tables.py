@@ -122,9 +122,7 @@ class Table:
 
     def __add__(self, other: Table) -> Table:
         if self.features != other.features or self.counts.shape != other.counts.shape:
-            raise TableError(
-                f"tables {self.title} and {other.title} cannot be added: they differ in shape"
-            )
+            raise TableError(f"tables {self.title} and {other.title} cannot be added: they differ in shape")
         noise = _noise_of_sum(self, other)
         measured = _both(self.measured, other.measured)
         return replace(
@@ -148,9 +146,7 @@ class Table:
         if self.measured is not None:
             raise TableError(f"table {self.title} lacks cells: its margins cannot be summed")
         if self.noise is not None:
-            raise TableError(
-                f"table {self.title} is noisy: sum its counts yourself, and the noise with them"
-            )
+            raise TableError(f"table {self.title} is noisy: sum its counts yourself, and the noise with them")
         gone = tuple(i for i in range(len(self.features)) if i not in kept)
         return replace(
             self,
@@ -160,9 +156,7 @@ class Table:
         )
 
 
-def _both(
-    a: npt.NDArray[np.bool_] | None, b: npt.NDArray[np.bool_] | None
-) -> npt.NDArray[np.bool_] | None:
+def _both(a: npt.NDArray[np.bool_] | None, b: npt.NDArray[np.bool_] | None) -> npt.NDArray[np.bool_] | None:
     if a is None or b is None:
         return b if a is None else a
     return a & b

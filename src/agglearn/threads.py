@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from typing import Any
 
 from agglearn.errors import InputError
@@ -23,6 +24,15 @@ def in_threads(threads: int, work: Callable[[int], Any]) -> list[Any]:
     """Run ``work(0)``, …, ``work(threads - 1)`` side by side."""
     if threads == 1:
         return [work(0)]
-    with ThreadPoolExecutor(threads - 1) as pool:
-        others = [pool.submit(work, number) for number in range(1, threads)]
-        return [work(0), *(other.result() for other in others)]
+    others = [_pool(threads - 1).submit(work, number) for number in range(1, threads)]
+    return [work(0), *(other.result() for other in others)]
+
+
+@lru_cache
+def _pool(threads: int) -> ThreadPoolExecutor:
+    """Threads that are kept: making them anew costs more than a small piece of work."""
+    return ThreadPoolExecutor(threads, thread_name_prefix="agglearn")
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_pool.cache_clear)  # a child has none of its parent's threads

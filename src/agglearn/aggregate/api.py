@@ -183,9 +183,7 @@ def aggregate_split(
     return Aggregation(result, notes, unknown)
 
 
-def make_labels(
-    label: str | Sequence[str], positive: str | Sequence[str | None] | None
-) -> tuple[Label, ...]:
+def make_labels(label: str | Sequence[str], positive: str | Sequence[str | None] | None) -> tuple[Label, ...]:
     """Labels from their names and positive values."""
     names = [label] if isinstance(label, str) else list(label)
     values = [positive] if positive is None or isinstance(positive, str) else list(positive)

@@ -330,7 +330,7 @@ def _separator(path: Path, options: ReadOptions) -> str:
 
 
 def _read_csv(path: Path, columns: list[str], options: ReadOptions) -> Iterator[Any]:
-    read = pacsv.ReadOptions(block_size=_CSV_BLOCK, encoding=options.encoding)
+    read = pacsv.ReadOptions(block_size=_CSV_BLOCK)
     parse = pacsv.ParseOptions(delimiter=_separator(path, options), newlines_in_values=True)
     convert = pacsv.ConvertOptions(
         column_types=dict.fromkeys(columns, pa.string()),
@@ -338,14 +338,35 @@ def _read_csv(path: Path, columns: list[str], options: ReadOptions) -> Iterator[
         null_values=list(options.missing),
         strings_can_be_null=True,
     )
-    try:
-        reader = pacsv.open_csv(path, read_options=read, parse_options=parse, convert_options=convert)
-    except pa.ArrowInvalid as error:
-        if "Empty CSV" in str(error):  # a header and not even the end of its line
-            return
-        raise
-    with reader:
-        yield from reader
+    with _in_utf8(path, options.encoding) as file:
+        try:
+            reader = pacsv.open_csv(file, read_options=read, parse_options=parse, convert_options=convert)
+        except pa.ArrowInvalid as error:
+            if "Empty CSV" in str(error):  # a header and not even the end of its line
+                return
+            raise
+        with reader:
+            yield from reader
+
+
+@contextmanager
+def _in_utf8(path: Path, encoding: str) -> Iterator[str]:
+    """The file itself, or a copy in UTF-8 of one that is not.
+
+    Arrow could decode as it reads, but it calls Python's decoder from a thread of its own, and a program
+    that ends before the file does then hangs or aborts.
+    """
+    if codecs.lookup(encoding).name == "utf-8":
+        yield str(path)
+        return
+    decoder = codecs.getincrementaldecoder(encoding)()
+    with tempfile.NamedTemporaryFile(suffix=".csv") as copy:
+        with pa.input_stream(path, compression="detect") as stream:
+            while block := stream.read(_CSV_BLOCK):
+                copy.write(decoder.decode(block).encode())
+        copy.write(decoder.decode(b"", final=True).encode())
+        copy.flush()
+        yield copy.name
 
 
 def _read_parquet(path: Path, columns: list[str], options: ReadOptions) -> Iterator[Any]:

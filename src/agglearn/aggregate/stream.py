@@ -215,7 +215,7 @@ def count_tables(
     split = _with_encoding_part(split or Split(), encoding or TargetEncoding())
     parts = [TRAIN, *split.shares]
     kept = [p for p in parts if p != _ENCODING]
-    tallies = [Tally(schema, scopes, hash_size) for _ in kept]
+    tallies = [Tally(schema, scopes, hash_size, copies=len(kept)) for _ in kept]
     unknown = np.zeros(len(schema.features), np.int64)
     cards = np.array(schema.cards)[:, None]
     with meter("counting", source.rows, show=show_progress) as advance:

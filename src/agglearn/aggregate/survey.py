@@ -22,7 +22,7 @@ KEPT = 500_000
 
 def _plain(values: Any, kind: str) -> Any:
     """Values as 64-bit numbers or as text, whatever width they came in."""
-    if kind == "float":
+    if kind == "float" and not pa.types.is_decimal(values.type):  # which may hold more digits
         return pc.add(values.cast(pa.float64()), 0.0)  # -0.0 is the value 0.0
     if kind == "integer":
         try:

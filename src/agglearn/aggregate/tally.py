@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -57,8 +58,7 @@ def require_memory(scopes: Sequence[Scope], sizes: Sequence[int], numbers: int) 
     largest = max(range(len(sizes)), key=sizes.__getitem__)
     require(
         8 * sum(sizes) * numbers,
-        f"{sum(sizes):,} cells (the largest table is {' × '.join(scopes[largest])} with "
-        f"{sizes[largest]:,})",
+        f"{sum(sizes):,} cells (the largest table is {' × '.join(scopes[largest])} with {sizes[largest]:,})",
         "fold rare values with --max-modalities, hash cells with --hash-size, or leave features out",
     )
 
@@ -70,6 +70,7 @@ class Tally:
     schema: Schema
     scopes: list[Scope]
     hash_size: int | None = None
+    copies: int = 1  # how many such tallies will stand side by side
 
     def __post_init__(self) -> None:
         self._width = 1 << len(self.schema.labels)
@@ -88,7 +89,7 @@ class Tally:
             self._places[t, : len(scope)] = shape
             sizes.append((self.hash_size or 0) + 1 if self._hashed[t] else prod(shape))
         # Counters while counting, then counts and sums of the finished tables.
-        require_memory(self.scopes, sizes, self._width + 1 + len(self.schema.labels))
+        require_memory(self.scopes, sizes, self.copies * (self._width + 1 + len(self.schema.labels)))
         self._hash_sizes = np.array([(self.hash_size or 0) if h else 0 for h in self._hashed], np.int64)
         self._starts = np.concatenate([[0], np.cumsum(sizes)]) * self._width
         self._counters = np.zeros(int(self._starts[-1]), np.int64)
@@ -97,7 +98,7 @@ class Tally:
 
     def add(self, codes: npt.NDArray[np.uint16], labels: npt.NDArray[np.uint8]) -> None:
         """Count a batch: codes with a row per feature, labels with a row per label."""
-        joint = np.zeros(codes.shape[1], np.uint8 if len(labels) <= 8 else np.uint32)
+        joint: npt.NDArray[Any] = np.zeros(codes.shape[1], np.uint8 if len(labels) <= 8 else np.uint32)
         for k, row in enumerate(labels):
             joint |= row.astype(joint.dtype, copy=False) << joint.dtype.type(k)
         _count(

@@ -12,6 +12,8 @@ from agglearn.cli.app import app
 
 __all__ = ["app", "main"]
 
+_INTERRUPTED = 130  # the exit code of a program stopped by Ctrl-C, which typer returns too
+
 
 def main() -> None:
     """Run the command line; a user's mistake is one line and exit code 2."""
@@ -22,6 +24,7 @@ def main() -> None:
     usage_error: Any = typer.BadParameter.__mro__[1]  # typer brings its own click, whose home has moved
     try:
         code = app(prog_name="agglearn", standalone_mode=False)
+        sys.stdout.flush()
     except AgglearnError as error:
         _fail(str(error))
     except usage_error as error:
@@ -29,15 +32,16 @@ def main() -> None:
         verb = context.command_path if context is not None else "agglearn"
         _fail(f"{error.format_message()} (see {verb} --help)")
     except (KeyboardInterrupt, typer.Abort):
-        print("agglearn: interrupted", file=sys.stderr)
-        sys.exit(130)
-    except BrokenPipeError:
+        code = _INTERRUPTED
+    except BrokenPipeError:  # whoever read our output has gone, and the rest of it goes nowhere
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
+        code = 1
     except OSError as error:  # a full disk, a folder that may not be read
         _fail(f"{error.filename or 'the system'}: {error.strerror or error}")
     except MemoryError:
         _fail("out of memory: use fewer cells (--max-modalities, --hash-size) or fewer chains")
+    if code == _INTERRUPTED:
+        print("agglearn: interrupted", file=sys.stderr)
     sys.exit(code if isinstance(code, int) else 0)
 
 

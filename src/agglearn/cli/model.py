@@ -13,6 +13,7 @@ from agglearn.cli.data import Encoding, Missing, Positive, Separator, read_optio
 from agglearn.errors import InputError
 
 if TYPE_CHECKING:
+    from agglearn.aggregate.sources import ReadOptions, Source
     from agglearn.compare import Comparison
     from agglearn.model import Model
     from agglearn.score import RecordScore
@@ -27,7 +28,9 @@ def fit(
     tables: Annotated[str, typer.Argument(metavar="TABLES", help="An .agg folder.")],
     output: Annotated[str, typer.Option("--output", "-o", help="Where to write, a name ending in .model.")],
     label: Annotated[str | None, typer.Option(help="The label, where the tables have several.")] = None,
-    lambda_theta: Annotated[float, typer.Option(help="Penalty on θ, the weights that predict.")] = 16.0,
+    lambda_theta: Annotated[
+        str, typer.Option(help="Penalty on θ, the weights that predict; auto finds one from the tables.")
+    ] = "auto",
     lambda_mu: Annotated[float, typer.Option(help="Penalty on how far μ goes from its start.")] = 1.0,
     chains: Annotated[int | None, typer.Option(help="Number of chains (default: by the records).")] = None,
     iterations: Annotated[int, typer.Option(help="The most iterations.")] = 500,
@@ -59,7 +62,7 @@ def fit(
     if checkpoint and not resume and Path(checkpoint).is_dir() and any(Path(checkpoint).iterdir()):
         raise InputError(f"{checkpoint} is not empty: go on with --resume {checkpoint}, or name a new folder")
     classifier = MaxEntClassifier(
-        lambda_theta=lambda_theta,
+        lambda_theta=_penalty(lambda_theta),
         lambda_mu=lambda_mu,
         chains=chains,
         iterations=iterations,
@@ -72,11 +75,14 @@ def fit(
         threads=threads,
     )
     data = store.load(tables)
+    checkpoints = Checkpoints(Path(folder), checkpoint_every) if folder else None
+    if resume and checkpoints and not checkpoints.found():
+        say(f"{resume} holds no checkpoint: the run starts from the beginning")
     with meter("fitting", iterations, "iterations", show=not json) as advance:
         classifier.fit(
             data,
             on_iteration=lambda state: advance(1, _misfit(state.history[-1])),
-            checkpoints=Checkpoints(Path(folder), checkpoint_every) if folder else None,
+            checkpoints=checkpoints,
         )
     classifier.save(target)
     model = classifier.model_
@@ -88,7 +94,7 @@ def fit(
             {
                 "iterations": classifier.n_iter_,
                 "seconds": classifier.fit_seconds_,
-                "lambda_theta": lambda_theta,
+                "lambda_theta": model.summary["lambda_theta"],
                 "lambda_mu": lambda_mu,
                 "stopped_because": model.summary["stopped_because"],
                 "chains": model.summary["chains"],
@@ -99,8 +105,17 @@ def fit(
         )
     else:
         n = f"{classifier.n_iter_} iterations of {model.summary['chains']:,} chains"
-        print(f"{target}: {n} in {classifier.fit_seconds_:.1f} s, stopped because: "
-              f"{model.summary['stopped_because']}; {_misfit(last)}")  # fmt: skip
+        print(f"{target}: {n} in {classifier.fit_seconds_:.1f} s ({model.summary['stopped_because']})")
+        print(f"  penalty {model.summary['lambda_theta']:.3g}; {_misfit(last)}")
+
+
+def _penalty(text: str) -> float | None:
+    if text == "auto":
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        raise InputError(f"--lambda-theta {text!r} is neither a number nor auto") from None
 
 
 def _misfit(entry: dict[str, Any] | Any) -> str:
@@ -118,47 +133,34 @@ def evaluate(
     json: Json = False,
 ) -> None:
     """Score a model on records that have their label."""
-    from agglearn.aggregate.sources import open_source
     from agglearn.model import Model
     from agglearn.progress import meter
-    from agglearn.score import score_predictions
 
     loaded = Model.load(model)
-    source = open_source(records, read_options(separator, encoding, missing))
+    source = _open_records(records, read_options(separator, encoding, missing))
     with meter("scoring", source.rows, show=not json) as advance:
-        y, log_odds = _score_source(loaded, source, threads, advance)
-    score = score_predictions(y, log_odds)
+        score, unknown = loaded.evaluate(source, threads, advance)
+    _say_unknown(loaded, unknown)
     if json:
-        print_json(_score_json(score))
+        print_json(score.to_json())
     else:
         _show_score(score)
 
 
-def _score_source(model: Model, source: Any, threads: int | None, advance: Any) -> tuple[Any, Any]:
-    import numpy as np
+def _open_records(paths: list[str], options: ReadOptions) -> Source:
+    """Records in files; a folder of ours is not that, though it has Parquet files inside."""
+    from agglearn.aggregate.sources import open_source
 
-    labels, scores = [np.zeros(0, np.uint8)], [np.zeros(0)]
-    unknown = np.zeros(len(model.schema.names), np.int64)
-    wanted = [*model.schema.names, model.label.name]
-    for batch, log_odds, count in model.score_batches(source.batches(wanted), threads):
-        labels.append(model.schema.encode_labels(batch)[0])
-        scores.append(log_odds)
-        unknown += count
-        advance(batch.num_rows)
-    _say_unknown(model, unknown)
-    return np.concatenate(labels), np.concatenate(scores)
+    for path in paths:
+        if (Path(path) / "manifest.json").is_file():
+            raise InputError(f"{path} holds tables or a model: records are needed here")
+    return open_source(paths, options)
 
 
 def _say_unknown(model: Model, unknown: Any) -> None:
     for name, count in zip(model.schema.names, unknown.tolist(), strict=True):
         if count:
             say(f"{count:,} values of {name} are unknown to the model and add nothing to the scores")
-
-
-def _score_json(score: RecordScore) -> dict[str, Any]:
-    from dataclasses import asdict
-
-    return asdict(score)
 
 
 def _show_score(score: RecordScore) -> None:
@@ -188,8 +190,8 @@ def predict(
 ) -> None:
     """Write P(Y=1) of each record, streaming files of any size."""
     import numpy as np
+    from scipy.special import expit
 
-    from agglearn.aggregate.sources import open_source
     from agglearn.cli.output import record_writer
     from agglearn.model import Model
     from agglearn.progress import meter
@@ -197,19 +199,20 @@ def predict(
 
     began = time.perf_counter()
     loaded = Model.load(model)
-    source = open_source(records, read_options(separator, encoding, missing))
+    source = _open_records(records, read_options(separator, encoding, missing))
     kept = names(keep)
     require_columns([*loaded.schema.names, *kept], source.columns)
+    if "probability" in kept:
+        raise InputError("--keep probability: the score has that name; rename the column of the records")
     unknown = np.zeros(len(loaded.schema.names), np.int64)
     rows = 0
     with (
         record_writer(Path(output)) as write,
         meter("predicting", source.rows, show=not json) as advance,
     ):
-        batches = source.batches([*loaded.schema.names, *kept])
-        for batch, log_odds, count in loaded.score_batches(batches, threads):
+        for batch, log_odds, count in loaded.score_records(source, kept, threads):
             columns = {name: batch.column(name) for name in kept}
-            write({**columns, "probability": 1 / (1 + np.exp(-log_odds))})
+            write({**columns, "probability": expit(log_odds)})
             unknown += count
             rows += batch.num_rows
             advance(batch.num_rows)

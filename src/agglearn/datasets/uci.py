@@ -117,9 +117,7 @@ def _parse_adult(content: bytes) -> pa.Table:
     is_commented = content.startswith(b"|")
     table = csv.read_csv(
         pa.BufferReader(content.replace(b", ", b",")),
-        read_options=csv.ReadOptions(
-            column_names=list(_ADULT_COLUMNS), skip_rows=1 if is_commented else 0
-        ),
+        read_options=csv.ReadOptions(column_names=list(_ADULT_COLUMNS), skip_rows=1 if is_commented else 0),
         convert_options=csv.ConvertOptions(column_types=_ADULT_COLUMNS),
     )
     income = pc.utf8_rtrim(table.column("income"), characters=".")

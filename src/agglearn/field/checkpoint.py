@@ -15,8 +15,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
-from agglearn.errors import AgglearnError, StoreError
+from agglearn.errors import AgglearnError, InputError, StoreError
 from agglearn.field.engine import Engine
 from agglearn.field.problem import Problem
 from agglearn.field.settings import FitSettings
@@ -25,6 +26,7 @@ from agglearn.store import new_folder, read_arrays, read_manifest, write_arrays,
 
 FORMAT = "agglearn.checkpoint"
 VERSION = 1
+_NAME = "iteration-"
 _KEPT = 2
 
 Floats = npt.NDArray[np.float64]
@@ -35,6 +37,7 @@ class FitState:
     """All that training knows after some iterations."""
 
     weights: Weights
+    lambda_theta: float
     iteration: int = 0
     step_scale: float = 1.0
     best_misfit: float = np.inf
@@ -62,52 +65,83 @@ class Checkpoints:
 
     def __post_init__(self) -> None:
         self.folder = Path(self.folder)
+        if not self.every >= 0:
+            raise InputError(f"checkpoint-every {self.every} must be at least 0")
         if self.folder.exists() and not self.folder.is_dir():
             raise StoreError(f"{self.folder} is a file: checkpoints need a folder")
+        foreign = [p for p in self.folder.glob("*") if not p.name.startswith((_NAME, "."))]
+        if foreign:
+            raise StoreError(f"{foreign[0]} is no checkpoint: name a folder that holds nothing else")
         self._last = time.monotonic()
 
     def resume(self, problem: Problem, settings: FitSettings, engine: Engine, state: FitState) -> FitState:
         """The newest state on disk (with the engine put there too), or the one given where none is."""
         self._identity = {"tables": fingerprint(problem), "settings": asdict(settings)}
-        for path in self._found():
+        self._prepare()
+        damaged: dict[Path, Exception] = {}
+        for path in self.found():
             try:
                 manifest = read_manifest(path, FORMAT, VERSION)
-                if manifest["identity"] != self._identity:
-                    raise _OtherRunError(
-                        f"{path} is of another run (other tables or settings): give the same, or "
-                        "another --checkpoint folder"
-                    )
-                return _read(path, manifest, engine)
+                _refuse_other_run(path, manifest["identity"], self._identity)
+                resumed = _read(path, manifest, engine)
             except _OtherRunError:
                 raise
-            except AgglearnError:
-                continue  # damaged by a dying disk or machine: the one before it will do
+            except (AgglearnError, LookupError, TypeError, ValueError, pa.ArrowException) as error:
+                damaged[path] = error  # by a dying disk or machine: the one before it will do
+            else:
+                for unreadable in damaged:
+                    shutil.rmtree(unreadable, ignore_errors=True)
+                return resumed
+        if damaged:
+            why = next(iter(damaged.values()))
+            raise StoreError(f"no checkpoint in {self.folder} can be read ({why}): begin in another folder")
         return state
+
+    def _prepare(self) -> None:
+        """Make the folder before there is anything to lose; clear what a killed run left unfinished."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreError(f"{self.folder}: cannot write there ({error.strerror})") from None
+        for leftover in self.folder.glob(f".{_NAME}*.tmp"):
+            shutil.rmtree(leftover, ignore_errors=True)
 
     def keep(self, engine: Engine, state: FitState) -> None:
         """Write a checkpoint if the last one is old enough, or if this is the end."""
         if time.monotonic() - self._last < self.every and state.stopped_because is None:
             return
-        self.folder.mkdir(parents=True, exist_ok=True)
-        _write(self.folder / f"iteration-{state.iteration:06d}", self._identity, engine, state)
-        for old in self._found()[_KEPT:]:
+        _write(self.folder / f"{_NAME}{state.iteration:06d}", self._identity, engine, state)
+        for old in self.found()[_KEPT:]:
             shutil.rmtree(old, ignore_errors=True)
         self._last = time.monotonic()
 
-    def _found(self) -> list[Path]:
+    def found(self) -> list[Path]:
         """Checkpoints, newest first."""
-        return sorted(self.folder.glob("iteration-*"), reverse=True)
+        return sorted(self.folder.glob(f"{_NAME}*"), reverse=True)
 
 
 class _OtherRunError(StoreError):
     """A checkpoint of another run."""
 
 
+def _refuse_other_run(path: Path, found: dict[str, Any], wanted: dict[str, Any]) -> None:
+    if found["tables"] != wanted["tables"]:
+        raise _OtherRunError(f"{path} is of a run on other tables: give those, or another folder")
+    for name, value in wanted["settings"].items():
+        was = found["settings"].get(name)
+        if was != value:
+            raise _OtherRunError(
+                f"{path} is of a run with {name.replace('_', '-')} {was}, not {value}: give the same "
+                "settings, or another folder"
+            )
+
+
 def fingerprint(problem: Problem) -> str:
     """A checksum of the tables a field is fitted to."""
     digest = hashlib.sha256(repr((problem.layout, problem.rows, problem.positives)).encode())
-    for array in (problem.d, problem.c):
-        digest.update(np.ascontiguousarray(array).data)
+    for array in (problem.d, problem.c, problem.free):
+        if array is not None:
+            digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()
 
 
@@ -132,6 +166,7 @@ def _write(target: Path, identity: dict[str, Any], engine: Engine, state: FitSta
                         "intercept_mean": state.weights.intercept_mean,
                         "intercept_seen": state.intercept_seen,
                         "step_scale": state.step_scale,
+                        "lambda_theta": state.lambda_theta,
                         "best_misfit": state.best_misfit,
                     }.items()
                 },
@@ -151,6 +186,7 @@ def _read(path: Path, manifest: dict[str, Any], engine: Engine) -> FitState:
     engine.set_state(engine_state)
     return FitState(
         weights=Weights(**arrays, intercept=scalars["intercept"], intercept_mean=scalars["intercept_mean"]),
+        lambda_theta=scalars["lambda_theta"],
         iteration=manifest["iteration"],
         step_scale=scalars["step_scale"],
         best_misfit=scalars["best_misfit"],

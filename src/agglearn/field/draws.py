@@ -16,8 +16,9 @@ from agglearn.cells import bucket, mix
 from agglearn.field.lanes import LANES, WIDTH, add_rows, exp_row, greatest_of_row, pick_value
 from agglearn.field.rng import uniform32, uniform64
 
-SHORT = 128  # chains worked on at a time where rows are one line: rows and logits stay in L1
-LOGITS = 1 << 17  # floats of logits at a time where rows are longer
+SHORT = 128  # chains drawn for at a time where rows are one line: rows and logits stay in L1
+LOGITS = 1 << 19  # floats of logits at a time where rows are longer: the L3 cache takes them
+_REUSE = 16  # times each row is to be used, on average, while its line is in cache
 
 _LINE, _LANES = np.uint64(WIDTH), np.uint64(LANES)
 _ONE = np.uint64(1)
@@ -40,7 +41,17 @@ class Scratch(NamedTuple):
     line_starts: npt.NDArray[np.uint32]
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
+def batch_size(plan, f):  # type: ignore[no-untyped-def]
+    """How many chains to draw the feature for at a time."""
+    if plan.lines[f] == 1:
+        return SHORT
+    n_views = plan.first_view[f + 1] - plan.first_view[f]
+    enough = np.int64(np.uint64(_REUSE) * plan.heights[f] // n_views)
+    return max(SHORT, min(enough, LOGITS // np.int64(plan.lines[f] * _LINE)))
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
 def gibbs(plan, weights, n_proposals, f, label, key, scratch, size, begin, end):  # type: ignore[no-untyped-def]
     """Draw the feature of a batch of chains from its exact conditional."""
     count = np.uint64(end - begin)
@@ -91,7 +102,7 @@ def gibbs(plan, weights, n_proposals, f, label, key, scratch, size, begin, end):
     return moved
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def metropolis(  # type: ignore[no-untyped-def]
     plan, weights, proposals, n_proposals, f, label, key, scratch, size, begin, end
 ):
@@ -142,7 +153,7 @@ def metropolis(  # type: ignore[no-untyped-def]
     return moved, accepted
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _add_logits(plan, weights, f, label, scratch, size, begin, end, each):  # type: ignore[no-untyped-def]
     """Add the logit of each of ``scratch.values`` to ``scratch.ratios``."""
     n_views = plan.first_view[f + 1] - plan.first_view[f]
@@ -159,7 +170,8 @@ def _add_logits(plan, weights, f, label, scratch, size, begin, end, each):  # ty
     # counting sort of the values by line
     n_values = np.uint64(end - begin) * each
     starts = scratch.line_starts
-    starts[: lines + _ONE] = 0
+    for line in range(lines):
+        starts[line] = np.uint32(0)
     for s in range(n_values):
         starts[np.uint64(scratch.values[s]) // _LINE] += np.uint32(1)
     total = np.uint32(0)
@@ -197,7 +209,7 @@ def _add_logits(plan, weights, f, label, scratch, size, begin, end, each):  # ty
 
 
 @njit(cache=True, nogil=True, inline="always")
-def run_length(count):  # type: ignore[no-untyped-def]
+def _run_length(count):  # type: ignore[no-untyped-def]
     """From the rows of one view to those of the next: an odd number of cache lines.
 
     With a power of two the runs would all compete for the same few places of the L1 cache.
@@ -205,11 +217,11 @@ def run_length(count):  # type: ignore[no-untyped-def]
     return ((count + _LINE - _ONE) // _LINE | _ONE) * _LINE
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def find_rows(plan, f, codes, size, begin, end, rows):  # type: ignore[no-untyped-def]
     """The row of each view of ``f`` for each chain of a batch: the views' runs are so far apart."""
     count = np.uint64(end - begin)
-    run = run_length(count)
+    run = _run_length(count)
     to = np.uint64(0)
     for view in range(plan.first_view[f], plan.first_view[f + 1]):
         top = np.uint32(plan.view_row[view])
@@ -230,7 +242,7 @@ def find_rows(plan, f, codes, size, begin, end, rows):  # type: ignore[no-untype
     return run
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _fetch(matrices, start, height):  # type: ignore[no-untyped-def]
     """Read a line of all rows in order, for the cache: in the order of use it takes longer."""
     total = np.float32(0.0)
@@ -239,7 +251,7 @@ def _fetch(matrices, start, height):  # type: ignore[no-untyped-def]
     return total
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _hashed_logit(plan, buckets, f, v, label, codes, size, j):  # type: ignore[no-untyped-def]
     """What the hashed tables of ``f`` add to the logit of ``v`` for the chain at ``j``."""
     total = np.float32(0.0)

@@ -127,7 +127,7 @@ def _tally(codes, p, tables, order, d, c, worker, workers):  # type: ignore[no-u
         if tables.offsets[t + np.uint64(1)] - tables.offsets[t] <= _SMALL:
             first_small = k
             break
-        _tally_table(codes, p, tables, t, d, c, 0, n)
+        _tally_table(codes, p, tables, t, d, c, np.int64(0), n)
     for start in range(0, n, _TURN):
         for k in range(first_small, order.size, workers):
             _tally_table(codes, p, tables, order[k], d, c, start, min(start + _TURN, n))

@@ -25,10 +25,18 @@ from agglearn.field.plan import (
 )
 from agglearn.field.proposals import Proposals, no_proposals
 from agglearn.field.rng import stream_key
-from agglearn.field.sweep import redraw_labels, scratch_needed, sweep
+from agglearn.field.sweep import (
+    new_scratch,
+    redraw_labels,
+    scratch_needed,
+    sweep,
+    tile_size,
+)
 from agglearn.threads import in_threads, thread_count
 
 _FIRST_LABELS, _FEATURES, _LABELS, _GROW = range(4)  # streams of random numbers
+_WORTH = 200_000  # nanoseconds of work, below which waking another thread gains nothing
+_DRAW = 20  # nanoseconds a draw takes at least; one weight looked up, tallied or copied takes one
 _MOST_MODALITIES = 2**16 - 1  # a uint16 code beyond the last modality must remain for "unknown"
 
 
@@ -72,6 +80,8 @@ class LocalEngine:
                 f"feature {f} has {layout.cards[f]} modalities, the sampler takes up to "
                 f"{_MOST_MODALITIES}: group its rare values or hash it"
             )
+        if proposals_per_feature < 1:
+            raise InputError(f"proposals per feature: {proposals_per_feature}, need at least 1")
         self.layout = layout
         self.rows = rows
         self.seed = seed
@@ -99,7 +109,7 @@ class LocalEngine:
         if not self.marginal_label:
             assert self._labels is not None
             p = self._labels.astype(np.float64)
-        d, c = tally(self._codes, p, self.layout, self.threads)
+        d, c = tally(self._codes, p, self.layout, self._workers(self.n_chains * self.layout.n_tables))
         scale = self.rows / self.n_chains
         d *= scale
         c *= scale
@@ -111,7 +121,8 @@ class LocalEngine:
 
     def scores(self, theta: Floats, intercept: float) -> Floats:
         """φ(x)·θ + θ₀ of each chain."""
-        return score_codes(self._codes, self.layout, theta, intercept, self.threads)
+        workers = self._workers(self.n_chains * self.layout.n_tables)
+        return score_codes(self._codes, self.layout, theta, intercept, workers)
 
     def grow(self, n_chains: int, iteration: int) -> None:
         """Go on with ``n_chains`` chains, the new ones being copies of the present ones.
@@ -145,21 +156,27 @@ class LocalEngine:
         self, mu: Floats, theta: Floats, intercept: float, iteration: int
     ) -> tuple[Floats, dict[str, float]]:
         """Move the chains; the probability of y = 1 of each where it has come to stand."""
+        assert mu.shape == theta.shape == (self.layout.n_cells,)
         mu = np.ascontiguousarray(mu, np.float64)
         theta = np.ascontiguousarray(theta, np.float64)
         if self._labels is None:
             self._draw_labels(theta, intercept, iteration, _FIRST_LABELS)
-        threads, plan, weights = self.threads, self._plan, self._weights
+        plan, weights = self._plan, self._weights
         prepare_buckets(self.layout, mu, theta, weights)
-        in_threads(threads, lambda w: prepare(plan, mu, theta, weights, w, threads))
+        workers = self._workers(weights.matrices.size)
+        in_threads(workers, lambda w: prepare(plan, mu, theta, weights, w, workers))
         key = stream_key(self.seed, iteration, _FEATURES)
-        counts = in_threads(
-            threads,
-            lambda w: sweep(
-                plan, weights, self._proposals, self.proposals_per_feature,
-                self._codes, self._labels, key, w, threads,
-            ),
-        )  # fmt: skip
+        sweepers = self._workers(_DRAW * self._codes.size)
+        tile, steps = tile_size(self.n_chains, sweepers), self.proposals_per_feature
+
+        def move(worker: int) -> tuple[int, int]:
+            scratch = new_scratch(plan, tile, steps)
+            return sweep(  # type: ignore[no-any-return]
+                plan, weights, self._proposals, steps, self._codes, self._labels, key,
+                scratch, tile, worker, sweepers,
+            )  # fmt: skip
+
+        counts = in_threads(sweepers, move)
         moved, accepted = np.sum(counts, axis=0)
         info = {"moves": float(moved / self._codes.size)}
         proposed = self.n_chains * self.proposals_per_feature * np.sum(self._proposals.start >= 0)
@@ -167,12 +184,17 @@ class LocalEngine:
             info["acceptance"] = float(accepted / proposed)
         return self._draw_labels(theta, intercept, iteration, _LABELS), info
 
+    def _workers(self, nanoseconds: int) -> int:
+        """Threads to wake for work that takes one of them so long."""
+        return max(1, min(self.threads, nanoseconds // _WORTH))
+
     def _draw_labels(self, theta: Floats, intercept: float, iteration: int, stream: int) -> Floats:
         """Draw all labels anew; the probability of y = 1 they were drawn with."""
         p = self.scores(theta, intercept)
         labels = np.empty(self.n_chains, np.uint8)
-        key, threads = stream_key(self.seed, iteration, stream), self.threads
-        in_threads(threads, lambda w: redraw_labels(p, labels, key, w, threads))
+        key = stream_key(self.seed, iteration, stream)
+        workers = self._workers(_DRAW * p.size)
+        in_threads(workers, lambda w: redraw_labels(p, labels, key, w, workers))
         self._labels = labels
         return p
 

@@ -79,7 +79,7 @@ def build_proposals(layout: Layout, d: Floats, exact_up_to: int = 100) -> Propos
     log_density = np.empty(size, np.float32)
     at = 0
     for law in laws:
-        _fill_alias(law, threshold, alias, log_density, at)
+        _fill_alias(np.ascontiguousarray(law), threshold, alias, log_density, at)
         at += law.size
     return Proposals(start, neighbour, threshold, alias, log_density)
 

@@ -20,7 +20,8 @@ class FitSettings:
     Attributes
     ----------
     lambda_theta, lambda_mu
-        Penalties on θ, and on how far μ goes from its start.
+        Penalties on θ, and on how far μ goes from its start. None for ``lambda_theta`` finds one from the
+        tables while training (see :mod:`.penalty`).
     iterations
         The most iterations.
     chains
@@ -55,7 +56,7 @@ class FitSettings:
         Seed of the chains.
     """
 
-    lambda_theta: float = 16.0
+    lambda_theta: float | None = None
     lambda_mu: float = 1.0
     iterations: int = 500
     chains: int | None = None
@@ -91,6 +92,8 @@ class FitSettings:
         }
         for name, bound in least.items():
             value = getattr(self, name)
+            if name == "lambda_theta" and value is None:
+                continue
             if not (np.isfinite(value) and value >= bound):
                 raise InputError(f"{name.replace('_', '-')} {value} must be at least {bound:g}")
         for name in ("step_mu", "step_theta", "first_step_theta"):

@@ -22,6 +22,7 @@ import numpy.typing as npt
 from numba import njit
 
 from agglearn.field.engine import Expectation
+from agglearn.field.penalty import overlap
 from agglearn.field.problem import Problem
 from agglearn.threads import in_threads
 
@@ -71,8 +72,9 @@ class StepInfo:
 
     ``misfit_d`` and ``misfit_c`` are half the summed differences as a share of the records (of the
     positives), averaged over tables; ``chi2_d`` is the mean of (d̂ − d)²/max(d, 1) over the cells that
-    count a record; ``grad_mu`` and ``grad_theta`` are norms of the preconditioned gradients, as
-    √(Σ g²/H) in units of √records.
+    count a record; ``gamma`` is the number of θ's that the data determine (:mod:`.penalty`) and
+    ``theta_squared`` the summed squares of their averages; ``grad_mu`` and ``grad_theta`` are norms of the
+    preconditioned gradients, as √(Σ g²/H) in units of √records.
     """
 
     misfit_d: float
@@ -80,6 +82,8 @@ class StepInfo:
     chi2_d: float
     grad_mu: float
     grad_theta: float
+    gamma: float
+    theta_squared: float
 
     @property
     def finite(self) -> bool:
@@ -90,11 +94,11 @@ class StepInfo:
 def _step(  # type: ignore[no-untyped-def]
     mu, theta, mu_mean, theta_mean, d_run, c_run, mu0, d, c, d_hat, c_hat, free,
     lambda_mu, lambda_theta, step_mu, step_theta, rescaled, flat_mu, flat_theta, memory, mean_weight,
-    sums, worker, workers,
+    overlap, sums, worker, workers,
 ):  # fmt: skip
     cells = mu.size
     for chunk in range(worker, sums.shape[0], workers):
-        miss_d = miss_c = chi2 = seen = norm_mu = norm_theta = 0.0
+        miss_d = miss_c = chi2 = seen = norm_mu = norm_theta = gamma = squares = 0.0
         for k in range(chunk * _CHUNK, min((chunk + 1) * _CHUNK, cells)):
             d_run[k] = memory * d_run[k] + (1.0 - memory) * d_hat[k]
             c_run[k] = memory * c_run[k] + (1.0 - memory) * c_hat[k]
@@ -123,8 +127,14 @@ def _step(  # type: ignore[no-untyped-def]
                     theta[k] -= min(max(step_theta * g_theta / h_theta, -LARGEST_MOVE), LARGEST_MOVE)
             mu_mean[k] += mean_weight * (mu[k] - mu_mean[k])
             theta_mean[k] += mean_weight * (theta[k] - theta_mean[k])
+            information = max(d[k], 0.0) * rate * (1.0 - rate)
+            if information > 0.0:
+                determined = information / (information + 2.0 * lambda_theta)
+                gamma += determined / (1.0 + (overlap - 1.0) * determined)
+            squares += theta_mean[k] * theta_mean[k]
         sums[chunk, 0], sums[chunk, 1], sums[chunk, 2] = miss_d, miss_c, chi2
         sums[chunk, 3], sums[chunk, 4], sums[chunk, 5] = seen, norm_mu, norm_theta
+        sums[chunk, 6], sums[chunk, 7] = gamma, squares
 
 
 _NO_MASK = np.zeros(0, np.bool_)
@@ -144,7 +154,7 @@ def step(
     if not settings.preconditioned:  # one scale for all cells: the largest curvature there is
         flat_mu = float(problem.d.max()) + 2 * settings.lambda_mu
         flat_theta = float(problem.c.max()) + 2 * settings.lambda_theta
-    sums = np.zeros((-(-weights.mu.size // _CHUNK), 6))
+    sums = np.zeros((-(-weights.mu.size // _CHUNK), 8))
     arrays = (
         weights.mu,
         weights.theta,
@@ -169,6 +179,7 @@ def step(
         flat_theta,
         settings.rate_memory,
         settings.mean_weight,
+        overlap(tables),
     )
     workers = max(1, min(threads, len(sums)))
     in_threads(workers, lambda worker: _step(*arrays, *numbers, sums, worker, workers))
@@ -184,4 +195,6 @@ def step(
         chi2_d=float(totals[2] / max(totals[3], 1.0)),
         grad_mu=float(np.sqrt(totals[4] / n)),
         grad_theta=float(np.sqrt(totals[5] / n)),
+        gamma=float(totals[6]),
+        theta_squared=float(totals[7]),
     )

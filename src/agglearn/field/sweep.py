@@ -12,25 +12,28 @@ from math import exp, floor
 import numpy as np
 from numba import njit
 
-from agglearn.field.draws import LOGITS, SHORT, Scratch, gibbs, metropolis, run_length
+from agglearn.field.draws import LOGITS, SHORT, Scratch, batch_size, gibbs, metropolis
 from agglearn.field.lanes import LANES, WIDTH
 from agglearn.field.layout import Layout
+from agglearn.field.plan import Plan
 from agglearn.field.rng import uniform64
 
 _TILE = 8192  # chains
 _BATCH = LOGITS // (2 * WIDTH)  # most chains summed at a time where rows are longer than a line
-_LINE = np.uint64(WIDTH)
 
 
-@njit(cache=True, nogil=True)
+def tile_size(n_chains: int, workers: int) -> int:
+    """Chains of a tile such that every worker has as many tiles."""
+    tiles = workers * max(1, -(-n_chains // (workers * _TILE)))
+    return -(-n_chains // tiles)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
 def sweep(  # type: ignore[no-untyped-def]
-    plan, weights, proposals, n_proposals, codes, labels, key, worker, workers
+    plan, weights, proposals, n_proposals, codes, labels, key, scratch, tile, worker, workers
 ):
     """Redraw all features of this worker's chains; how many values moved, and were accepted."""
     n_features, n = codes.shape
-    tiles = workers * max(1, -(-n // (workers * _TILE)))
-    tile = -(-n // tiles)
-    scratch = _new_scratch(plan, n_features, tile, n_proposals)
     moved, accepted = 0, 0
     for start in range(worker * tile, n, workers * tile):
         size = min(tile, n - start)
@@ -47,16 +50,15 @@ def sweep(  # type: ignore[no-untyped-def]
                     moved += m
                     accepted += a
                     continue
-                length = np.int64(plan.lines[f] * _LINE)
-                step = SHORT if length == WIDTH else max(1, LOGITS // length)
+                step = batch_size(plan, f)
                 for begin in range(first, last, step):
                     end = min(begin + step, last)
                     moved += gibbs(plan, weights, n_proposals, f, label, key, scratch, size, begin, end)
-        _put_back(codes, start, size, scratch)
+        _put_back(codes, size, scratch)
     return moved, accepted
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def redraw_labels(p, labels, key, worker, workers):  # type: ignore[no-untyped-def]
     """Turn scores into the probability of y = 1, in place, and draw the labels by it.
 
@@ -69,57 +71,59 @@ def redraw_labels(p, labels, key, worker, workers):  # type: ignore[no-untyped-d
             labels[i] = uniform64(key, np.uint64(i)) < p[i]
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _take(codes, labels, start, size, scratch):  # type: ignore[no-untyped-def]
     """Copy a tile, the chains with y = 0 before the others; how many those are."""
     zeros = 0
     for i in range(start, start + size):
-        zeros += labels[i] == 0
-    places = np.array([0, zeros])
+        if labels[i] == 0:
+            scratch.chains[zeros] = i
+            zeros += 1
+    ones = zeros
     for i in range(start, start + size):
-        label = np.int64(labels[i] != 0)
-        scratch.chains[places[label]] = i
-        places[label] += 1
+        if labels[i] != 0:
+            scratch.chains[ones] = i
+            ones += 1
     for f in range(codes.shape[0]):
         for j in range(size):
             scratch.codes[f * size + j] = codes[f, scratch.chains[j]]
     return zeros
 
 
-@njit(cache=True, nogil=True)
-def _put_back(codes, start, size, scratch):  # type: ignore[no-untyped-def]
+@njit(cache=True, nogil=True, error_model="numpy")
+def _put_back(codes, size, scratch):  # type: ignore[no-untyped-def]
     for f in range(codes.shape[0]):
         for j in range(size):
             codes[f, scratch.chains[j]] = scratch.codes[f * size + j]
 
 
-@njit(cache=True, nogil=True)
-def _new_scratch(plan, n_features, tile, n_proposals):  # type: ignore[no-untyped-def]
-    views = np.int64((plan.first_view[1:] - plan.first_view[:-1]).max())
-    lines = np.int64(plan.lines.max())
+def new_scratch(plan: Plan, tile: int, n_proposals: int) -> Scratch:
+    """What one worker needs to write on."""
+    views = int(np.diff(plan.first_view).max())
+    lines = int(plan.lines.max())
     batch = max(SHORT, min(tile, _BATCH))
     values = tile * (n_proposals + 1)
     return Scratch(
-        np.empty(tile, np.uint64),
-        np.empty(n_features * tile, np.uint16),
-        np.empty(views * np.int64(run_length(np.uint64(batch))), np.uint32),
-        np.empty(max(LOGITS, lines * WIDTH), np.float32),
-        np.empty(batch, np.float32),
-        np.empty(batch * LANES, np.float32),
-        np.empty(batch, np.float32),
-        np.empty(views * tile, np.uint32),
-        np.empty(values, np.uint16),
-        np.empty(values, np.float32),
-        np.empty(values, np.uint32),
-        np.empty(lines + 1, np.uint32),
+        chains=np.empty(tile, np.uint64),
+        codes=np.empty(plan.cards.size * tile, np.uint16),
+        rows=np.empty(views * (batch + 2 * WIDTH), np.uint32),
+        logits=np.empty(max(LOGITS, lines * WIDTH), np.float32),
+        greatest=np.empty(batch, np.float32),
+        lane_sums=np.empty(batch * LANES, np.float32),
+        uniforms=np.empty(batch, np.float32),
+        chain_rows=np.empty(views * tile, np.uint32),
+        values=np.empty(values, np.uint16),
+        ratios=np.empty(values, np.float32),
+        by_line=np.empty(values, np.uint32),
+        line_starts=np.empty(lines, np.uint32),
     )
 
 
 def scratch_needed(layout: Layout, n_proposals: int) -> int:
-    """Bytes that one thread takes to sweep, at most."""
+    """Bytes of the scratch of one worker, at most."""
     views = max((sum(f in s for s in layout.scopes) for f in range(layout.n_features)), default=1)
     lines = max(layout.cards, default=1) // WIDTH + 1
     batch = max(SHORT, _BATCH)
     of_tile = _TILE * (8 + 2 * layout.n_features + 4 * views + 10 * (n_proposals + 1))
     of_batch = 4 * ((batch + 2 * WIDTH) * views + batch * (LANES + 2))
-    return of_tile + of_batch + 4 * (max(LOGITS, lines * WIDTH) + lines + 1)
+    return of_tile + of_batch + 4 * (max(LOGITS, lines * WIDTH) + lines)

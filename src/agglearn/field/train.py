@@ -23,6 +23,7 @@ from agglearn.field.checkpoint import Checkpoints, FitState
 from agglearn.field.engine import Engine
 from agglearn.field.exact import ExactEngine
 from agglearn.field.local import LocalEngine, memory_needed
+from agglearn.field.penalty import first_lambda, next_lambda
 from agglearn.field.problem import Problem
 from agglearn.field.proposals import build_proposals
 from agglearn.field.settings import FitSettings
@@ -37,6 +38,7 @@ _AVERAGING_POWER = 2  # iterate t of T weighs about (t/T)², so the last third h
 _STEP_HALVES = 20  # iterations after which the step on θ is half of what it was
 _GROW_EVERY = 15  # iterations between two doublings of the chains
 _EXACT_STEP_MU = 1.5  # the longest step on μ that is stable where no chain lags behind the weights
+_PENALTY_EVERY = 5  # iterations between two updates of a penalty that is to be found
 _CHECK_EVERY = 10  # iterations between two looks at whether predictions still move
 _PATIENCE = 5  # iterations that a misfit may grow before the step is taken for too long
 
@@ -91,7 +93,10 @@ def begin(
             proposals_per_feature=settings.proposals,
             marginal_label=settings.marginal_label,
         )
-    return engine, start.mu, FitState(Weights.at(start.mu, problem.base_log_odds))
+    penalty = settings.lambda_theta
+    if penalty is None:
+        penalty = first_lambda(int(np.count_nonzero(problem.d > 0)), problem.positives)
+    return engine, start.mu, FitState(Weights.at(start.mu, problem.base_log_odds), penalty)
 
 
 def _start(problem: Problem, settings: FitSettings, n_chains: int) -> Start:
@@ -122,6 +127,7 @@ def iterate(
             **asdict(info),
             "step_mu": steps.step_mu,
             "step_theta": steps.step_theta,
+            "lambda_theta": steps.lambda_theta,
             "chains": getattr(engine, "n_chains", 0),
             **expected.info,
             "seconds": time.perf_counter() - began,
@@ -129,6 +135,8 @@ def iterate(
         state.history.append(entry)
         if state.iteration >= settings.iterations:
             state.stopped_because = "iterations"
+        if settings.lambda_theta is None and state.iteration % _PENALTY_EVERY == 0:
+            state.lambda_theta = next_lambda(state.lambda_theta, info.gamma, info.theta_squared)
         if state.iteration % _CHECK_EVERY == 0:
             _look_at_predictions(engine, settings, state, entry)
         yield state
@@ -141,7 +149,7 @@ def _steps(problem: Problem, settings: FitSettings, state: FitState) -> StepSett
     mean_weight = (_AVERAGING_POWER + 1) / (t + 1 + _AVERAGING_POWER) if settings.averaging else 1.0
     return StepSettings(
         lambda_mu=settings.lambda_mu,
-        lambda_theta=settings.lambda_theta,
+        lambda_theta=state.lambda_theta,
         step_mu=min(longest_mu * unit, 1.0),
         step_theta=min(theta * unit, 1.0),
         rescaled=settings.gradient == "rescaled",

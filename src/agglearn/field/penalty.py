@@ -1,0 +1,36 @@
+"""A penalty on θ from the tables alone, found while training.
+
+With independent cells the evidence of a Gaussian prior of precision 2λ is greatest where 2λ‖θ‖² = γ, the
+number of weights that the data determine: γ = Σ_k γ_k, γ_k = h_k/(h_k + 2λ), h_k = d_k p_k(1 − p_k). The
+tables of a field overlap, each record being counted once in every one of T tables, so where a cell is
+well determined the same information is counted many times. The rule kept here is
+
+    2λ‖θ‖² = Σ_k γ_k / (1 + (κ − 1) γ_k),   κ = max(1, T/30):
+
+a cell the data say little of counts as if it were alone, one they determine counts 1/κ.
+"""
+
+from __future__ import annotations
+
+_TABLES_TOLD_APART = 30
+_LEAST, _MOST = 2.0**-6, 2.0**16
+_LARGEST_FACTOR = 2.0  # by which λ changes at once: θ needs time to follow
+
+
+def first_lambda(cells_seen: int, positives: float) -> float:
+    """Where to begin: θ grows faster than it shrinks, so the more cells there are to overfit, the higher."""
+    return float(16.0 * max(1.0, cells_seen / positives) ** (1 / 3))
+
+
+def overlap(n_tables: int) -> float:
+    """κ: how many times the tables count the same information."""
+    return max(1.0, n_tables / _TABLES_TOLD_APART)
+
+
+def next_lambda(lambda_theta: float, gamma: float, theta_squared: float) -> float:
+    """One update of λ toward the fixed point of the rule."""
+    if gamma <= 0 or theta_squared <= 0:
+        return lambda_theta
+    factor = gamma / (2 * theta_squared * lambda_theta)
+    factor = min(max(factor, 1 / _LARGEST_FACTOR), _LARGEST_FACTOR)
+    return min(max(lambda_theta * factor, _LEAST), _MOST)
