@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
+from agglearn.aggregate.sources import one_line
 from agglearn.errors import InputError
 from agglearn.store import new_file
 
@@ -27,9 +28,12 @@ def record_writer(target: Path) -> Iterator[Callable[[Any], None]]:
         def write(batch: Any) -> None:
             nonlocal writer
             table = batch if isinstance(batch, pa.Table) else pa.table(batch)
-            if writer is None:
-                writer = makers[target.suffix](path, table.schema)
-            writer.write_table(table.cast(writer.schema) if target.suffix == ".parquet" else table)
+            try:
+                if writer is None:
+                    writer = makers[target.suffix](path, table.schema)
+                writer.write_table(table.cast(writer.schema) if target.suffix == ".parquet" else table)
+            except pa.ArrowException as error:  # files of different types, or one that CSV cannot hold
+                raise InputError(f"a column cannot be written to {target}: {one_line(error)}") from None
 
         try:
             yield write

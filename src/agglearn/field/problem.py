@@ -81,12 +81,12 @@ def _refuse_impossible(table: Table, k: int) -> None:
         raise TableError(f"table {table.title} has no cell")
     if not (np.isfinite(counts).all() and np.isfinite(sums).all()):
         raise TableError(f"table {table.title} holds numbers that are missing or infinite")
-    if table.measured is None and not counts.sum() > 0:
-        raise TableError(f"table {table.title} counts no record: leave it out")
     if table.noise is None and ((counts < 0).any() or (sums < 0).any()):
         raise TableError(f"table {table.title} has negative counts: declare its noise if it is noisy")
     if table.noise is None and (sums > counts).any():
         raise TableError(f"table {table.title} has more positives than records in a cell")
+    if table.measured is None and not counts.sum() > 0:
+        raise TableError(f"table {table.title} counts no record: leave it out")
 
 
 def _scaled(table: Table, k: int, data: AggregatedData) -> tuple[Floats, Floats]:

@@ -143,15 +143,15 @@ def iterate(
 
 
 def _steps(problem: Problem, settings: FitSettings, state: FitState) -> StepSettings:
-    t, unit = state.iteration, state.step_scale / problem.layout.n_tables
+    t, tables = state.iteration, problem.layout.n_tables
     theta = max(settings.first_step_theta / (1 + t / _STEP_HALVES), settings.step_theta)
     longest_mu = settings.step_mu if settings.engine == "local" else min(settings.step_mu, _EXACT_STEP_MU)
     mean_weight = (_AVERAGING_POWER + 1) / (t + 1 + _AVERAGING_POWER) if settings.averaging else 1.0
     return StepSettings(
         lambda_mu=settings.lambda_mu,
         lambda_theta=state.lambda_theta,
-        step_mu=min(longest_mu * unit, 1.0),
-        step_theta=min(theta * unit, 1.0),
+        step_mu=state.step_scale * min(longest_mu / tables, 1.0),
+        step_theta=state.step_scale * min(theta / tables, 1.0),
         rescaled=settings.gradient == "rescaled",
         preconditioned=settings.preconditioned,
         rate_memory=settings.rate_memory,
