@@ -434,6 +434,9 @@ CASES: dict[str, Case] = {
     "predictions below a file": Case(
         "predict m.model records.csv -o records.csv/p.csv", "records.csv/p.csv: cannot write there"
     ),
+    "predictions over the records": Case(
+        "predict m.model records.* -o ../work/records.csv", "records.csv is one of the files with records"
+    ),
     "features that lack": Case(
         "predict m.model less.csv -o p.csv", "column 'age' is not in the records", without("age")
     ),

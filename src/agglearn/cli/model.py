@@ -31,7 +31,7 @@ def fit(
     lambda_theta: Annotated[
         str, typer.Option(help="Penalty on θ, the weights that predict; auto finds one from the tables.")
     ] = "auto",
-    lambda_mu: Annotated[float, typer.Option(help="Penalty on how far μ goes from its start.")] = 1.0,
+    lambda_mu: Annotated[float, typer.Option(help="Penalty on how far μ goes from its start.")] = 0.1,
     chains: Annotated[int | None, typer.Option(help="Number of chains (default: by the records).")] = None,
     iterations: Annotated[int, typer.Option(help="The most iterations.")] = 500,
     engine: Annotated[str, typer.Option(help="local, or exact for a handful of small features.")] = "local",
@@ -192,6 +192,7 @@ def predict(
     import numpy as np
     from scipy.special import expit
 
+    from agglearn.aggregate.sources import expand
     from agglearn.cli.output import record_writer
     from agglearn.model import Model
     from agglearn.progress import meter
@@ -204,6 +205,8 @@ def predict(
     require_columns([*loaded.schema.names, *kept], source.columns)
     if "probability" in kept:
         raise InputError("--keep probability: the score has that name; rename the column of the records")
+    if Path(output).exists() and any(path.samefile(output) for path in expand(records)):
+        raise InputError(f"{output} is one of the files with records: name another output")
     unknown = np.zeros(len(loaded.schema.names), np.int64)
     rows = 0
     with (

@@ -57,11 +57,11 @@ class FitSettings:
     """
 
     lambda_theta: float | None = None
-    lambda_mu: float = 1.0
+    lambda_mu: float = 0.1
     iterations: int = 500
     chains: int | None = None
     growth: int = 4
-    step_mu: float = 5.0
+    step_mu: float = 8.0
     step_theta: float = 0.5
     first_step_theta: float = 8.0
     rate_memory: float = 0.8
