@@ -7,12 +7,113 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Config:
-    """How much of everything is measured."""
+    """How much of everything is measured.
+
+    Attributes
+    ----------
+    repeat
+        Runs behind a median.
+    aggregate_rows, stream_rows
+        Records aggregated in memory and from Parquet, and in a stream.
+    fit_repeat
+        Runs behind the median of a fit on Adult or Bank.
+    bank_seeds
+        Seeds of the random splits of Bank.
+    logistic_iterations
+        Where the logistic's quality is looked at; the last is the rival of the targets.
+    ads_modalities, ads_rows
+        The ads log: modalities of its largest features, and records.
+    ads_chains, ads_iterations
+        Chains, and iterations that are timed.
+    race_chains, race_iterations, fresh_rows
+        Metropolis against Gibbs: chains, iterations of the Metropolis run, and records to score on.
+    growth_chains
+        Chains of the smaller run where something doubles.
+    sweep_chains
+        Chains where sweeps are compared with the roofline.
+    roofline_adds
+        Additions of one run of the roofline's loop.
+    code_rows, text_rows
+        Records scored from codes, and from a file of text.
+    cold_start
+        Whether a first process compiles into an empty cache.
+    mbi_features, mbi_seconds, mbi_bytes
+        Numbers of features that mbi is tried on, in order, until one takes longer or more memory; no
+        time at all means that it is run only where it is installed already, and for a minute.
+    """
 
     repeat: int
     aggregate_rows: int
     stream_rows: tuple[int, ...]
+    fit_repeat: int
+    bank_seeds: tuple[int, ...]
+    logistic_iterations: tuple[int, ...]
+    ads_modalities: int
+    ads_rows: int
+    ads_chains: int
+    ads_iterations: int
+    race_chains: int
+    race_iterations: int
+    fresh_rows: int
+    growth_chains: int
+    sweep_chains: int
+    roofline_adds: int
+    code_rows: int
+    text_rows: int
+    cold_start: bool
+    mbi_features: tuple[int, ...]
+    mbi_iterations: int
+    mbi_seconds: float
+    mbi_install: bool
 
 
-FULL = Config(repeat=3, aggregate_rows=2_000_000, stream_rows=(5_000_000, 10_000_000, 20_000_000))
-QUICK = Config(repeat=1, aggregate_rows=200_000, stream_rows=(200_000, 400_000))
+FULL = Config(
+    repeat=3,
+    aggregate_rows=2_000_000,
+    stream_rows=(5_000_000, 10_000_000, 20_000_000),
+    fit_repeat=5,
+    bank_seeds=(0, 1, 2),
+    logistic_iterations=(10, 25, 50, 100, 200),
+    ads_modalities=1000,
+    ads_rows=4_000_000,
+    ads_chains=1_000_000,
+    ads_iterations=20,
+    race_chains=50_000,
+    race_iterations=40,
+    fresh_rows=200_000,
+    growth_chains=200_000,
+    sweep_chains=100_000,
+    roofline_adds=1_000_000_000,
+    code_rows=4_000_000,
+    text_rows=2_000_000,
+    cold_start=True,
+    mbi_features=(5, 6, 7, 8),
+    mbi_iterations=1000,
+    mbi_seconds=120,
+    mbi_install=True,
+)
+QUICK = Config(
+    repeat=1,
+    aggregate_rows=100_000,
+    stream_rows=(100_000, 200_000),
+    fit_repeat=1,
+    bank_seeds=(0,),
+    logistic_iterations=(10,),
+    ads_modalities=250,
+    ads_rows=100_000,
+    ads_chains=20_000,
+    ads_iterations=3,
+    race_chains=5_000,
+    race_iterations=10,
+    fresh_rows=20_000,
+    growth_chains=5_000,
+    sweep_chains=20_000,
+    roofline_adds=50_000_000,
+    code_rows=200_000,
+    text_rows=100_000,
+    cold_start=False,
+    mbi_features=(3,),
+    mbi_iterations=50,
+    mbi_seconds=30,
+    mbi_install=False,
+)

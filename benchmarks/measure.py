@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from importlib.metadata import version
 from statistics import median
 from typing import Any
@@ -21,17 +22,20 @@ THREADS = 2
 class Result:
     """One thing measured.
 
-    ``value`` is what the target speaks of (mostly a ratio measured in one run); ``target`` is text such
-    as ``≥ 5``, and ``passed`` whether it was met (None where there is no target).
+    ``value`` is what the target speaks of (mostly a ratio measured in one run), or None where it could not
+    be measured, and ``note`` says why; ``target`` is text such as ``≥ 5``, and ``passed`` whether it was
+    met (None where there is no target). ``curves`` are lines to plot, as (x, y) points by name.
     """
 
     subject: str
     what: str
-    value: float
+    value: float | None
     unit: str = "×"
     target: str = ""
     passed: bool | None = None
     detail: dict[str, Any] = field(default_factory=dict)
+    curves: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+    note: str = ""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -47,27 +51,41 @@ def at_most(subject: str, what: str, value: float, bound: float, unit: str = "×
     return Result(subject, what, value, unit, f"≤ {bound:g}", value <= bound, detail)
 
 
-def seconds(work: Callable[[], Any], repeat: int = 3, warm: bool = True) -> float:
+def plain(subject: str, what: str, value: float, unit: str, **detail: Any) -> Result:
+    """A result that has no target."""
+    return Result(subject, what, value, unit, detail=detail)
+
+
+def not_measured(subject: str, what: str, why: str) -> Result:
+    """A thing that could not be measured here."""
+    return Result(subject, what, None, "", note=" ".join(why.split()))
+
+
+def wall(work: Callable[[], Any]) -> float:
+    """Wall time of one run."""
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+def seconds(work: Callable[[], Any], repeat: int = 3) -> float:
     """Median wall time of several runs, after one that is not counted."""
-    if warm:
-        work()
-    times = []
-    for _ in range(repeat):
-        began = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - began)
-    return median(times)
+    return in_turns([work], repeat)[0]
 
 
 def in_turns(works: Sequence[Callable[[], Any]], repeat: int = 3) -> list[float]:
     """Median wall times of rivals that take turns, so that a slow moment of the machine hits all."""
+    return own_times([partial(wall, work) for work in works], repeat)
+
+
+def own_times(works: Sequence[Callable[[], float]], repeat: int = 3) -> list[float]:
+    """The same for rivals that each return the seconds to count, where part of their work is not."""
     times: list[list[float]] = [[] for _ in works]
     for turn in range(repeat + 1):
         for k, work in enumerate(works):
-            began = time.perf_counter()
-            work()
+            taken = work()
             if turn:  # the first turn warms up
-                times[k].append(time.perf_counter() - began)
+                times[k].append(taken)
     return [median(t) for t in times]
 
 

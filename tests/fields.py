@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import combinations
 from math import prod
 
@@ -13,11 +14,15 @@ from agglearn.field.problem import Problem
 
 
 def random_problem(
-    seed: int, cards: tuple[int, ...], rows: int = 20_000, order: int = 2, strength: float = 0.5
+    seed: int,
+    cards: tuple[int, ...],
+    rows: int = 20_000,
+    scopes: Sequence[tuple[int, ...]] | None = None,
+    strength: float = 0.5,
 ) -> tuple[Problem, ExactEngine]:
-    """Tables of records drawn from a random field over all sets of ``order`` features."""
+    """Tables of records drawn from a random field: over all pairs of features, or the scopes given."""
     rng = np.random.default_rng(seed)
-    layout = Layout.plain(cards, list(combinations(range(len(cards)), min(order, len(cards)))))
+    layout = Layout.plain(cards, scopes or list(combinations(range(len(cards)), 2)))
     engine = ExactEngine(layout, rows)
     mu, theta = rng.normal(0, strength, (2, layout.n_cells))
     codes, y = engine.sample(rows, mu, theta, -0.5, seed)

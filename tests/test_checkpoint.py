@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from agglearn.field.checkpoint import Checkpoints, FitState
 from agglearn.field.local import LocalEngine
 from agglearn.field.problem import Problem
 from agglearn.field.settings import FitSettings
-from agglearn.field.train import Fit, fit
+from agglearn.field.train import Fit, begin, fit
 from agglearn.store import read_json, write_manifest
 from tests.conftest import Cli
 from tests.fields import random_problem
@@ -69,7 +69,6 @@ WAYS: dict[str, dict[str, Any]] = {
     "Metropolis": {"exact_up_to": 1},
     "drawn labels and the last weights": {"marginal_label": False, "averaging": False},
     "a penalty that is found": {"lambda_theta": None},
-    "steps that are halved": {"step_mu": 60.0, "step_theta": 60.0, "first_step_theta": 60.0},
     "a stop before the last iteration": {"tolerance": 0.5, "iterations": 500},
 }
 
@@ -92,6 +91,31 @@ def test_a_run_that_was_stopped_again_and_again_ends_with_the_same_bits(
 
 def untimed(history: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{k: v for k, v in entry.items() if k != "seconds"} for entry in history]
+
+
+def test_every_part_of_a_state_comes_back_as_it_was(problem: Problem, tmp_path: Path) -> None:
+    engine, mu0, start = begin(problem, settings())
+    rng = np.random.default_rng(0)
+    arrays = {name: rng.normal(size=mu0.shape) for name, v in vars(start.weights).items() if np.ndim(v)}
+    parts: dict[str, Any] = {
+        "weights": replace(start.weights, **arrays, intercept=1 / 3, intercept_mean=-1e-300),
+        "lambda_theta": 0.1,
+        "iteration": 7,
+        "step_scale": 0.125,
+        "best_misfit": 2 / 7,
+        "bad_iterations": 3,
+        "theta_seen": rng.normal(size=mu0.shape),
+        "intercept_seen": 1e17 / 7,
+        "stopped_because": "iterations",
+        "history": [{"iteration": 7, "moves": 0.1}],
+    }
+    assert parts.keys() == {f.name for f in fields(FitState)}
+    state = FitState(**parts)
+    checkpoints = Checkpoints(tmp_path, every=0)
+    checkpoints.resume(problem, settings(), engine, start)
+    checkpoints.keep(engine, state)
+    resumed = Checkpoints(tmp_path).resume(problem, settings(), engine, start)
+    np.testing.assert_equal(asdict(resumed), asdict(state))
 
 
 def test_a_run_goes_on_from_its_newest_checkpoint(problem: Problem, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ import pytest
 from sklearn.metrics import brier_score_loss, log_loss, roc_auc_score
 
 from agglearn import AggregatedData, MaxEntClassifier, aggregate, load, save
+from agglearn.field.settings import FitSettings
 from agglearn.tables import Table
 from tests.conftest import Cli
 from tests.records import make_records
@@ -60,12 +61,18 @@ def probabilities(made: Path, records: Any) -> Any:
 
 
 def test_fit_prints_one_json_object_with_the_keys_that_others_rely_on(run_cli: Cli, work: Path) -> None:
-    done = run_cli("fit", "t.agg", "-o", "new.model", *QUICK, "--lambda-theta", "2", "--json")
+    penalties = ["--lambda-theta", "2", "--lambda-mu", "0.7"]
+    done = run_cli("fit", "t.agg", "-o", "new.model", *QUICK, *penalties, "--json")
     assert (done.code, done.err) == (0, "")
     assert {"iterations", "seconds", "lambda_theta", "lambda_mu", "stopped_because"} <= done.json.keys()
     assert (done.json["iterations"], done.json["stopped_because"]) == (30, "iterations")
-    assert (done.json["lambda_theta"], done.json["lambda_mu"]) == (2.0, 1.0)
+    assert (done.json["lambda_theta"], done.json["lambda_mu"]) == (2.0, 0.7)
     assert done.json["seconds"] > 0
+
+
+def test_the_command_line_has_the_defaults_of_the_library(run_cli: Cli, work: Path) -> None:
+    assert run_cli("fit", "t.agg", "-o", "new.model").code == 0
+    assert MaxEntClassifier.load("new.model").model_.settings == asdict(FitSettings())
 
 
 def test_fit_tells_a_person_what_it_wrote_and_how_well_it_fits(run_cli: Cli, work: Path) -> None:

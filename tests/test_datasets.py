@@ -401,9 +401,7 @@ def attribution_file(path: Path, rows: list[dict[str, object]]) -> Path:
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])
-def test_criteo_attribution_gives_identifiers_as_strings_and_the_click(
-    empty_home: Path, suffix: str
-) -> None:
+def test_criteo_attribution_gives_identifiers_as_strings_and_the_click(empty_home: Path, suffix: str) -> None:
     row: dict[str, object] = {"campaign": 22589171, "click": 1, "cat1": 5824233, "cat9": 29196072}
     path = attribution_file(empty_home / f"criteo_attribution_dataset.tsv{suffix}", [row])
     assert datasets.criteo_attribution_path() == path

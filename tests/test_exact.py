@@ -102,9 +102,7 @@ few = settings(max_examples=25, deadline=None)
 
 @few
 @given(layouts(), seeds)
-def test_probabilities_and_expectations_equal_a_sum_over_states_one_by_one(
-    layout: Layout, seed: int
-) -> None:
+def test_probabilities_and_expectations_equal_a_sum_over_states_one_by_one(layout: Layout, seed: int) -> None:
     rng = np.random.default_rng(seed)
     mu, theta = rng.normal(size=(2, layout.n_cells))
     intercept, rows = rng.normal(), 1000.0
@@ -152,9 +150,7 @@ def test_float32_weights_are_summed_in_double_precision() -> None:
     layout = Layout.plain([2, 2], [(0, 1)])
     weights = np.array([0.1, 0.2, 0.3, 0.4], np.float32)
     single = ExactEngine(layout, 1).expect(weights, weights, 0.0, 0)
-    double = ExactEngine(layout, 1).expect(
-        weights.astype(np.float64), weights.astype(np.float64), 0.0, 0
-    )
+    double = ExactEngine(layout, 1).expect(weights.astype(np.float64), weights.astype(np.float64), 0.0, 0)
     assert single.d.dtype == np.float64
     np.testing.assert_array_equal(single.d, double.d)
 
@@ -245,9 +241,7 @@ def test_without_penalty_the_optimum_reproduces_the_tables(layout: Layout, seed:
 
 @settings(max_examples=10, deadline=None)
 @given(layouts(hashed=False, max_states=100), seeds)
-def test_without_penalty_the_optimum_is_what_proportional_fitting_finds(
-    layout: Layout, seed: int
-) -> None:
+def test_without_penalty_the_optimum_is_what_proportional_fitting_finds(layout: Layout, seed: int) -> None:
     """Iterative proportional fitting from the uniform law converges to the maximum entropy."""
     rng = np.random.default_rng(seed)
     x, y = every_cell_seen(layout.cards, *records(rng, layout.cards, 100))

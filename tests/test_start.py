@@ -66,9 +66,7 @@ def empirical(cards: tuple[int, ...], x: Codes) -> Floats:
 
 def margin(law: Floats, features: tuple[int, ...]) -> Floats:
     """Margin with every axis kept, so that margins multiply."""
-    return np.asarray(
-        law.sum(axis=tuple(f for f in range(law.ndim) if f not in features), keepdims=True)
-    )
+    return np.asarray(law.sum(axis=tuple(f for f in range(law.ndim) if f not in features), keepdims=True))
 
 
 def tree_law(law: Floats, edges: Edges) -> Floats:

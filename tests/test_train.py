@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from itertools import combinations
 from typing import Any
 
+import hypothesis
 import numpy as np
 import pytest
+from hypothesis import Phase, given
+from hypothesis import strategies as st
 
+import agglearn
+from agglearn.datasets import AdsLog
 from agglearn.errors import InputError, TooLargeError
+from agglearn.field.checkpoint import FitState
 from agglearn.field.exact import ExactEngine, Optimum, exact_optimum
-from agglearn.field.problem import Problem
+from agglearn.field.kernels import score_codes
+from agglearn.field.problem import Problem, make_problem
 from agglearn.field.settings import FitSettings
 from agglearn.field.train import Fit, begin, fit
+from agglearn.score import nllh
 from tests.fields import random_problem
 
 SMALL_FIELDS = [(0, (3, 4)), (1, (2, 3, 4)), (2, (5, 2, 3)), (3, (2, 3, 2, 3)), (4, (2, 2, 3, 2, 2))]
@@ -34,15 +43,9 @@ def settings(**changes: Any) -> FitSettings:
 
 def oracle(problem: Problem, engine: ExactEngine, chosen: FitSettings) -> Optimum:
     _, mu0, _ = begin(problem, chosen)
-    return exact_optimum(
-        engine,
-        problem.d,
-        problem.c,
-        problem.positives,
-        chosen.lambda_mu,
-        chosen.lambda_theta,
-        mu0,
-    )
+    assert chosen.lambda_theta is not None
+    penalties = chosen.lambda_mu, chosen.lambda_theta
+    return exact_optimum(engine, problem.d, problem.c, problem.positives, *penalties, mu0)
 
 
 def distance(engine: ExactEngine, fitted: Fit, best: Optimum) -> tuple[float, float]:
@@ -62,10 +65,18 @@ WAYS: dict[str, dict[str, Any]] = {
     "drawn labels": {"marginal_label": False},
     "independent start": {"start": "independent"},
 }
+MAIN_WAYS = ("exact engine", "rescaled gradient, Gibbs")
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize(("seed", "cards"), SMALL_FIELDS)
+@pytest.mark.parametrize(
+    ("seed", "cards", "way"),
+    [
+        (*field, way)
+        for k, field in enumerate(SMALL_FIELDS)
+        for way in WAYS
+        if k in (1, 4) or way in MAIN_WAYS
+    ],
+)
 def test_training_ends_within_monte_carlo_error_of_the_exact_optimum(
     seed: int, cards: tuple[int, ...], way: str
 ) -> None:
@@ -74,10 +85,25 @@ def test_training_ends_within_monte_carlo_error_of_the_exact_optimum(
     best = oracle(problem, engine, chosen)
     fitted = fit(problem, chosen)
     log_odds, law = distance(engine, fitted, best)
-    # Measured over 20 seeds of these fields: at most half of these bounds. Untrained weights are off by
-    # 0.3 or more in log-odds.
-    assert log_odds < 0.06
-    assert law < 0.012
+    # Untrained weights are off by 0.3 or more in log-odds; the rescaled ways end within 0.01 on these fields,
+    # the plain gradient, which is slower, within 0.03.
+    assert log_odds < 0.05
+    assert law < 0.006
+
+
+@given(data=st.data())
+@hypothesis.settings(max_examples=8, deadline=None, derandomize=True, phases=[Phase.generate])
+def test_any_mix_of_tables_over_small_features_is_fitted_like_the_exact_optimum(data: st.DataObject) -> None:
+    cards = tuple(data.draw(st.lists(st.integers(2, 5), min_size=2, max_size=5)))
+    possible = [s for order in (1, 2, 3) for s in combinations(range(len(cards)), order)]
+    scopes = data.draw(st.lists(st.sampled_from(possible), min_size=1, max_size=8, unique=True))
+    problem, engine = random_problem(data.draw(st.integers(0, 999)), cards, scopes=scopes)
+    # A strong penalty: the fewer records a cell has, the longer its weight takes, and a triple has many.
+    chosen = settings(lambda_theta=20.0, iterations=300, chains=10_000)
+    log_odds, law = distance(engine, fit(problem, chosen), oracle(problem, engine, chosen))
+    # About twice the largest values over 56 such mixes: 0.034 and 0.0049.
+    assert log_odds < 0.07
+    assert law < 0.01
 
 
 def test_without_preconditioning_or_averaging_training_still_approaches_the_optimum() -> None:
@@ -147,16 +173,14 @@ def test_training_stops_when_the_predictions_have_settled() -> None:
 
 
 def test_steps_that_are_too_long_are_noticed_and_shortened() -> None:
-    problem, engine = random_problem(4, (2, 2, 3, 2, 2), strength=1.0)
+    problem, _ = random_problem(4, (3,) * 8, strength=1.0)
     wild = settings(step_mu=60.0, step_theta=60.0, first_step_theta=60.0, iterations=300, chains=5000)
     run = fit(problem, wild)
+    history = run.state.history
     assert run.state.step_scale < 1
-    log_odds, _ = distance(engine, run, oracle(problem, engine, wild))
-    assert np.isfinite(log_odds)
-    halved = [
-        b["step_mu"] < a["step_mu"] for a, b in zip(run.state.history, run.state.history[1:], strict=False)
-    ]
-    assert any(halved)
+    assert history[-1]["step_mu"] < history[0]["step_mu"]
+    worst = max(entry["misfit_d"] + entry["misfit_c"] for entry in history)
+    assert history[-1]["misfit_d"] + history[-1]["misfit_c"] < 0.6 * worst
 
 
 def test_history_tells_misfit_gradients_steps_and_time_of_every_iteration() -> None:
@@ -216,3 +240,43 @@ def test_a_field_that_does_not_fit_in_memory_is_refused_with_its_size(
     monkeypatch.setitem(os.environ, "AGGLEARN_MEMORY", "1MB")
     with pytest.raises(TooLargeError, match=r"20,000 chains would need .*MiB"):
         fit(problem, settings())
+
+
+def test_the_penalty_found_from_the_tables_is_near_the_best_on_fresh_records() -> None:
+    problem, engine = random_problem(5, (4, 5, 3, 4, 5), rows=4000, strength=0.3)
+    rng = np.random.default_rng(5)
+    truth_mu, truth_theta = rng.normal(0, 0.3, (2, problem.layout.n_cells))
+    law = engine.probabilities(truth_mu, truth_theta, -0.5)
+
+    def loss(run: Fit) -> float:
+        """Expected log loss under the law the records came from."""
+        scores = engine.scores(run.theta) + run.intercept
+        return float((law.sum(axis=1) * np.logaddexp(0, scores) - law[:, 1] * scores).sum())
+
+    found = fit(problem, FitSettings(chains=10_000))
+    grid = [loss(fit(problem, FitSettings(lambda_theta=x, chains=10_000))) for x in (0.25, 1, 4, 16, 64, 256)]
+    spread = max(grid) - min(grid)
+    assert loss(found) < min(grid) + 0.1 * spread
+
+
+def test_a_log_with_correlated_features_of_many_values_trains_steadily_with_defaults() -> None:
+    log = AdsLog(n_features=10, max_modalities=300, seed=2)
+    codes, clicks = log.sample(100_000, 0)
+    tables = agglearn.aggregate(log.to_table(codes, clicks), "click", categorical=["*"])
+    problem = make_problem(tables)
+    fresh, y = log.sample(50_000, 1)
+    coded = np.concatenate([tables.schema.encode(b) for b in log.to_table(fresh, y).to_batches()], axis=1)
+    scores = []
+
+    def look(state: FitState) -> None:
+        weights = state.weights
+        scores.append(
+            nllh(y, score_codes(coded, problem.layout, weights.theta_mean, weights.intercept_mean, 2))
+        )
+
+    run = fit(problem, FitSettings(iterations=60), on_iteration=look)
+    assert run.state.step_scale == 1  # the guard had nothing to do
+    assert scores[-1] > 0.1
+    # The standard error of a difference of two of these NLLH, on 50,000 records, is about 0.003.
+    assert min(np.diff(scores[::10])) > -0.003
+    assert scores[-1] > max(scores) - 0.003

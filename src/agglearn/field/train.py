@@ -37,6 +37,7 @@ Floats = npt.NDArray[np.float64]
 _AVERAGING_POWER = 2  # iterate t of T weighs about (t/T)², so the last third holds 70 % of the mean
 _STEP_HALVES = 20  # iterations after which the step on θ is half of what it was
 _GROW_EVERY = 15  # iterations between two doublings of the chains
+_LONGEST_STEP = 0.5  # however few tables there are: a whole Newton step would follow all the noise
 _EXACT_STEP_MU = 1.5  # the longest step on μ that is stable where no chain lags behind the weights
 _PENALTY_EVERY = 5  # iterations between two updates of a penalty that is to be found
 _CHECK_EVERY = 10  # iterations between two looks at whether predictions still move
@@ -150,8 +151,8 @@ def _steps(problem: Problem, settings: FitSettings, state: FitState) -> StepSett
     return StepSettings(
         lambda_mu=settings.lambda_mu,
         lambda_theta=state.lambda_theta,
-        step_mu=state.step_scale * min(longest_mu / tables, 1.0),
-        step_theta=state.step_scale * min(theta / tables, 1.0),
+        step_mu=state.step_scale * min(longest_mu / tables, _LONGEST_STEP),
+        step_theta=state.step_scale * min(theta / tables, _LONGEST_STEP),
         rescaled=settings.gradient == "rescaled",
         preconditioned=settings.preconditioned,
         rate_memory=settings.rate_memory,
