@@ -271,7 +271,7 @@ def test_a_log_with_correlated_features_of_many_values_trains_steadily_with_defa
     def look(state: FitState) -> None:
         weights = state.weights
         scores.append(
-            nllh(y, score_codes(coded, problem.layout, weights.theta_mean, weights.intercept_mean, 2))
+            nllh(y > 0, score_codes(coded, problem.layout, weights.theta_mean, weights.intercept_mean, 2))
         )
 
     run = fit(problem, FitSettings(iterations=60), on_iteration=look)

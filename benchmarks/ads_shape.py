@@ -1,0 +1,108 @@
+"""The largest shape of the paper: 19 features of up to 1,000 modalities, 10 million cells."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from agglearn import store
+from agglearn.datasets import AdsLog
+from agglearn.field.problem import make_problem
+from agglearn.field.settings import FitSettings
+from agglearn.field.train import begin, iterate
+from agglearn.tables import AggregatedData
+from benchmarks.config import Config
+from benchmarks.curves import learning_curve
+from benchmarks.measure import THREADS, Result, at_least, at_most, in_process, not_measured
+from benchmarks.parts import PARTS, watching
+from benchmarks.problems import HeldOut, ads_fresh, ads_tables
+
+SUBJECT = "ads_shape"
+_WHOLE_RUN = 500  # iterations of a run, to which the measured ones are projected
+_SHARE_OF_BEST = 0.95  # of the NLLH that the Metropolis run ends with
+_PATIENCE = 2  # times the iterations of Metropolis that Gibbs may take to get there
+_EXACT = 10**6  # modalities up to which Gibbs draws exactly: all
+
+
+def run(config: Config) -> list[Result]:
+    """Measure the parts of an iteration, and Metropolis against Gibbs."""
+    log = AdsLog(max_modalities=config.ads_modalities, seed=1)
+    data = ads_tables(log, config.ads_rows)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "ads.agg"
+        store.save(data, path)
+        results = _iterations(config, path)
+    fresh = ads_fresh(log, data, config.fresh_rows)
+    return [*results, *_race(data, fresh, config)]
+
+
+def _iterations(config: Config, tables: Path) -> list[Result]:
+    code = (
+        "from benchmarks.ads_shape import measure_iterations\n"
+        f"result = measure_iterations({str(tables)!r}, {config.ads_chains}, {config.ads_iterations})"
+    )
+    measured = in_process(code)
+    parts, sweep = measured["parts"], measured["parts"]["sweep"]
+    shape = f"{measured['cells']:,} cells, {config.ads_chains:,} chains"
+    hours = (measured["start_s"] + _WHOLE_RUN * measured["iteration_s"]) / 3600
+    what = f"{shape}: {_WHOLE_RUN} iterations, projected from {config.ads_iterations}"
+    others = [part for part in PARTS if part != "sweep"]
+    return [
+        at_most(SUBJECT, what, hours, 1.0, "h", **{k: measured[k] for k in ("start_s", "iteration_s")}),
+        *(
+            at_most(SUBJECT, f"{part} against the sweep", parts[part] / sweep, 0.5, part_s=parts[part])
+            for part in others
+        ),
+        at_most(
+            SUBJECT,
+            "all that is in none of these parts, against the sweep",
+            (measured["iteration_s"] - sum(parts.values())) / sweep,
+            0.5,
+            sweep_s=sweep,
+        ),
+        at_most(SUBJECT, f"{shape}: peak memory of the process", measured["peak_bytes"] / 2**30, 6, "GiB"),
+    ]
+
+
+def measure_iterations(tables: str, chains: int, iterations: int) -> dict[str, Any]:
+    """Seconds of the start, of an iteration and of its parts: means, after one that is not counted."""
+    problem = make_problem(store.load(tables))
+    settings = FitSettings(chains=chains, growth=1, iterations=iterations + 1, tolerance=0.0)
+    began = time.perf_counter()
+    engine, mu0, state = begin(problem, settings, THREADS)
+    start = time.perf_counter() - began
+    with watching() as parts:
+        for _ in iterate(engine, mu0, problem, settings, state, THREADS):
+            if state.iteration == 1:
+                parts.lap()
+                began = time.perf_counter()
+        elapsed = time.perf_counter() - began
+        seconds = parts.lap()
+    return {
+        "cells": problem.layout.n_cells,
+        "start_s": start,
+        "iteration_s": elapsed / iterations,
+        "parts": {part: spent / iterations for part, spent in seconds.items()},
+    }
+
+
+def _race(data: AggregatedData, fresh: HeldOut, config: Config) -> list[Result]:
+    """Time to the same NLLH with Metropolis proposals and with exact draws."""
+    n = config.race_iterations
+    proposing = FitSettings(chains=config.race_chains, iterations=n, tolerance=0.0)
+    exact = replace(proposing, exact_up_to=_EXACT, iterations=_PATIENCE * n)
+    for settings in (proposing, exact):  # compile first
+        learning_curve(data, replace(settings, chains=100, iterations=1), fresh)
+    metropolis = learning_curve(data, proposing, fresh)
+    goal = _SHARE_OF_BEST * metropolis[-1][1]
+    gibbs = learning_curve(data, exact, fresh, goal)
+    what = f"{config.race_chains:,} chains to NLLH {goal:.4f} on fresh records, Metropolis against Gibbs"
+    if gibbs[-1][1] < goal:
+        return [not_measured(SUBJECT, what, f"Gibbs had {gibbs[-1][1]:.4f} after {_PATIENCE * n} iterations")]
+    quick = next(seconds for seconds, score in metropolis if score >= goal)
+    result = at_least(SUBJECT, what, gibbs[-1][0] / quick, 3, metropolis_s=quick, gibbs_s=gibbs[-1][0])
+    result.curves = {"Metropolis": metropolis, "exact Gibbs": gibbs}
+    return [result]
