@@ -11,7 +11,16 @@ from benchmarks.config import FULL, QUICK
 from benchmarks.measure import machine
 from benchmarks.page import show, write_page
 
-SUBJECTS = ("aggregation",)
+SUBJECTS = (
+    "training",
+    "ads_shape",
+    "growth",
+    "sweep",
+    "prediction",
+    "startup",
+    "aggregation",
+    "rivals_mbi",
+)
 _RESULTS = Path(__file__).parent / "results"
 
 

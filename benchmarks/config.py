@@ -27,19 +27,18 @@ class Config:
         Chains, and iterations that are timed.
     race_chains, race_iterations, fresh_rows
         Metropolis against Gibbs: chains, iterations of the Metropolis run, and records to score on.
-    growth_chains
-        Chains of the smaller run where something doubles.
-    sweep_chains
-        Chains where sweeps are compared with the roofline.
-    roofline_adds
-        Additions of one run of the roofline's loop.
+    growth_chains, growth_repeat
+        Chains of the smaller run where something doubles, and runs behind a median.
+    sweep_chains, roofline_adds
+        Chains of a sweep that is compared with the roofline, and additions of the roofline's loop.
     code_rows, text_rows
         Records scored from codes, and from a file of text.
     cold_start
         Whether a first process compiles into an empty cache.
-    mbi_features, mbi_seconds, mbi_bytes
-        Numbers of features that mbi is tried on, in order, until one takes longer or more memory; no
-        time at all means that it is run only where it is installed already, and for a minute.
+    mbi_features, mbi_iterations, mbi_seconds
+        Numbers of features that mbi is tried on, in order, its iterations, and the seconds it may take.
+    mbi_install
+        Whether mbi is installed where it is not yet.
     """
 
     repeat: int
@@ -56,6 +55,7 @@ class Config:
     race_iterations: int
     fresh_rows: int
     growth_chains: int
+    growth_repeat: int
     sweep_chains: int
     roofline_adds: int
     code_rows: int
@@ -82,8 +82,9 @@ FULL = Config(
     race_iterations=40,
     fresh_rows=200_000,
     growth_chains=200_000,
+    growth_repeat=7,
     sweep_chains=100_000,
-    roofline_adds=1_000_000_000,
+    roofline_adds=300_000_000,
     code_rows=4_000_000,
     text_rows=2_000_000,
     cold_start=True,
@@ -98,7 +99,7 @@ QUICK = Config(
     stream_rows=(100_000, 200_000),
     fit_repeat=1,
     bank_seeds=(0,),
-    logistic_iterations=(10,),
+    logistic_iterations=(10, 25),
     ads_modalities=250,
     ads_rows=100_000,
     ads_chains=20_000,
@@ -107,6 +108,7 @@ QUICK = Config(
     race_iterations=10,
     fresh_rows=20_000,
     growth_chains=5_000,
+    growth_repeat=1,
     sweep_chains=20_000,
     roofline_adds=50_000_000,
     code_rows=200_000,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 import numpy as np
 
 from agglearn.datasets import AdsLog
@@ -33,8 +32,8 @@ def run(config: Config) -> list[Result]:
     del fewer_modalities
     doubled = _sweeps(base, _Training(data, 2 * chains), config)
     tables = _sweeps(_Training(_half_of_tables(data), chains), base, config)
-    few, many = _Training(ads_tables(log, rows // 10), chains), base
-    records = own_times([few.iteration, many.iteration], config.repeat)
+    few, many = _Training(ads_tables(log, rows // 10, data.schema), chains), base
+    records = own_times([few.iteration, many.iteration], config.growth_repeat)
     return [
         _result(f"sweep with twice the modalities: {half:,} to {large:,}", modalities, 1.3, shape),
         _result(f"sweep with twice the chains: {chains:,} to {2 * chains:,}", doubled, 2.1, shape),
@@ -44,7 +43,9 @@ def run(config: Config) -> list[Result]:
 
 
 def _result(what: str, seconds: list[float], bound: float, shape: str) -> Result:
-    return at_most(SUBJECT, what, seconds[1] / seconds[0], bound, before_s=seconds[0], after_s=seconds[1], shape=shape)
+    return at_most(
+        SUBJECT, what, seconds[1] / seconds[0], bound, before_s=seconds[0], after_s=seconds[1], shape=shape
+    )
 
 
 def _half_of_tables(data: AggregatedData) -> AggregatedData:
@@ -77,4 +78,4 @@ class _Training:
 
 
 def _sweeps(before: _Training, after: _Training, config: Config) -> list[float]:
-    return own_times([before.sweep, after.sweep], config.repeat)
+    return own_times([before.sweep, after.sweep], config.growth_repeat)

@@ -14,7 +14,8 @@ def show(results: Sequence[Result]) -> None:
     """Print results for a person watching."""
     for r in results:
         verdict = {True: "ok", False: "MISSED", None: ""}[r.passed]
-        print(f"  {r.what}: {r.value:.3g} {r.unit} {r.target} {verdict}", flush=True)
+        found = f"{_number(r.value)} {r.unit}" if r.value is not None else f"not measured: {r.note}"
+        print(" ".join(f"  {r.what}: {found} {r.target} {verdict}".rstrip().split(" ")), flush=True)
 
 
 def write_page(results: Path, subjects: Sequence[str], target: Path) -> None:

@@ -14,6 +14,7 @@ from agglearn.datasets import AdsLog, load_adult, load_bank
 from agglearn.field.kernels import score_codes
 from agglearn.field.layout import Layout
 from agglearn.field.problem import layout_of
+from agglearn.schema import Schema
 from agglearn.score import nllh
 from agglearn.tables import AggregatedData
 from benchmarks.measure import THREADS
@@ -69,10 +70,12 @@ def _split(name: str, train: Any, test: Any, label: str, positive: str) -> Split
     return Split(name, data, schema.encode(train), schema.encode_labels(train)[0], held_out)
 
 
-def ads_tables(log: AdsLog, rows: int) -> AggregatedData:
-    """All pair tables of so many records of an ads log."""
-    codes, y = log.sample(rows, seed=0)
-    return agglearn.aggregate(log.to_table(codes, y), "click", categorical=["*"], max_modalities=65_000)
+def ads_tables(log: AdsLog, rows: int, schema: Schema | None = None) -> AggregatedData:
+    """All pair tables of so many records of an ads log, coded by a schema if one is given."""
+    table = log.to_table(*log.sample(rows, seed=0))
+    if schema is not None:
+        return agglearn.aggregate(table, "click", schema=schema)
+    return agglearn.aggregate(table, "click", categorical=["*"], max_modalities=65_000)
 
 
 def ads_fresh(log: AdsLog, data: AggregatedData, rows: int) -> HeldOut:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from statistics import fmean
+from typing import Any
 
 from agglearn.baselines import LogisticModel, logistic, one_hot
 from agglearn.errors import InputError
@@ -37,7 +38,7 @@ def _compare(splits: Sequence[Split], config: Config, tolerance: float) -> list[
     rows = [_measure(split, config) for split in splits]
     ours, theirs, our_nllh, their_nllh = (fmean(column) for column in zip(*rows, strict=True))
     layout = splits[0].layout
-    size = {"records": len(splits[0].y), "tables": layout.n_tables, "cells": layout.n_cells}
+    size: dict[str, Any] = {"records": len(splits[0].y), "tables": layout.n_tables, "cells": layout.n_cells}
     speed = at_most(
         SUBJECT,
         f"{name}, time of fit against the logistic's{several}",

@@ -18,7 +18,7 @@ from sklearn.exceptions import NotFittedError
 from agglearn.aggregate.sources import open_source
 from agglearn.errors import InputError
 from agglearn.field.checkpoint import Checkpoints, FitState
-from agglearn.field.problem import make_problem
+from agglearn.field.problem import heldout_problem, make_problem
 from agglearn.field.settings import FitSettings
 from agglearn.field.train import fit
 from agglearn.model import Model
@@ -137,6 +137,7 @@ marginal_label, start, averaging, engine, exact_up_to, proposals, tolerance
         *,
         on_iteration: Callable[[FitState], None] | None = None,
         checkpoints: Checkpoints | None = None,
+        valid: AggregatedData | None = None,
     ) -> MaxEntClassifier:
         """Fit the field to aggregated data; there is no ``y``, the tables hold the labels.
 
@@ -148,6 +149,8 @@ marginal_label, start, averaging, engine, exact_up_to, proposals, tolerance
             Called with the state after each iteration, for a display.
         checkpoints
             Where to keep states, and to go on from if there are any.
+        valid
+            Tables of other records, to score now and then; the scores stand in the history.
         """
         if not isinstance(X, AggregatedData):
             raise InputError(
@@ -160,6 +163,7 @@ marginal_label, start, averaging, engine, exact_up_to, proposals, tolerance
             threads=self.threads,
             on_iteration=on_iteration,
             checkpoints=checkpoints,
+            valid=None if valid is None else heldout_problem(valid, X, self.label),
         )
         label = X.schema.labels[X.label_index(self.label)]
         self._take(Model.of_fit(fitted, X.schema, label, tuple(X.tables)))

@@ -19,12 +19,14 @@ import pyarrow as pa
 from scipy.special import expit
 
 from agglearn.aggregate.sources import Source
-from agglearn.errors import InputError, StoreError
+from agglearn.errors import InputError, StoreError, TableError
 from agglearn.field.checkpoint import fingerprint
+from agglearn.field.exact import ExactEngine
+from agglearn.field.heldout import TableScore, score_heldout
 from agglearn.field.kernels import score_codes
 from agglearn.field.layout import Layout
 from agglearn.field.local import LocalEngine
-from agglearn.field.start import tree_start
+from agglearn.field.problem import make_problem, matching
 from agglearn.field.train import Fit
 from agglearn.schema import Label, Schema, require_columns
 from agglearn.store import (
@@ -35,7 +37,7 @@ from agglearn.store import (
     write_arrays,
     write_manifest,
 )
-from agglearn.tables import Scope
+from agglearn.tables import AggregatedData, Scope
 from agglearn.threads import thread_count
 
 if TYPE_CHECKING:
@@ -147,6 +149,15 @@ class Model:
             on_rows(batch.num_rows)
         return score_predictions(np.concatenate(labels), np.concatenate(scores)), unknown
 
+    def evaluate_tables(self, heldout: AggregatedData, threads: int | None = None) -> TableScore:
+        """The score on tables of other records."""
+        problem = make_problem(matching(heldout, self.schema, self.scopes), self.label.name)
+        if problem.layout != self.layout:
+            raise TableError("the held-out tables are not hashed as the field's are")
+        chains = self._exact_draws(20_000, 0) if self.chains is None else self.chains
+        codes = np.ascontiguousarray(chains.T)
+        return score_heldout(problem, codes, self.theta, self.intercept, thread_count(threads))
+
     def sample(self, n: int, seed: int = 0, threads: int | None = None) -> Iterator[Any]:
         """Draw synthetic records with their label in raw values, as Arrow tables of bounded size.
 
@@ -176,11 +187,8 @@ class Model:
     ) -> tuple[LocalEngine, int]:
         if self.chains is not None:
             chains, burn_in = self.chains[rng.permutation(len(self.chains))[:n]], _REFRESH
-        else:  # no chain was kept: begin at a tree of the field's own cells, and forget the start
-            guess = np.exp(np.clip(self.mu, -30, 30)) * self.rows / self.layout.n_cells
-            n_chains = int(np.clip(n, 100, 10_000))
-            chains = tree_start(self.layout, guess, self.rows, n_chains, seed).chains
-            burn_in = 200
+        else:
+            chains, burn_in = self._exact_draws(min(n, 10_000), seed), 0
         exact_up_to = max(self.layout.cards)
         engine = LocalEngine(
             self.layout,
@@ -192,6 +200,11 @@ class Model:
             exact_up_to=exact_up_to,
         )
         return engine, burn_in
+
+    def _exact_draws(self, n: int, seed: int) -> npt.NDArray[np.uint16]:
+        """Records of a field that kept no chains: it was fitted by enumeration, and can be drawn from so."""
+        engine = ExactEngine(self.layout, self.rows)
+        return engine.sample(n, self.mu, self.theta, self.intercept, seed)[0]
 
     def save(self, target: str | Path) -> None:
         """Write the model as a folder, atomically."""

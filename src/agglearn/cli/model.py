@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -40,6 +41,9 @@ def fit(
     tolerance: Annotated[
         float, typer.Option(help="Stop when predicted log-odds move by less in ten iterations.")
     ] = 0.03,
+    valid: Annotated[
+        str | None, typer.Option(help="An .agg of other records, to score while training.")
+    ] = None,
     threads: Threads = None,
     seed: Seed = 0,
     checkpoint: Annotated[str | None, typer.Option(help="Folder to keep the state of the run in.")] = None,
@@ -82,6 +86,7 @@ def fit(
         classifier.fit(
             data,
             on_iteration=lambda state: advance(1, _misfit(state.history[-1])),
+            valid=store.load(valid) if valid else None,
             checkpoints=checkpoints,
         )
     classifier.save(target)
@@ -100,6 +105,7 @@ def fit(
                 "chains": model.summary["chains"],
                 "misfit_d": last["misfit_d"],
                 "misfit_c": last["misfit_c"],
+                **{name: last[name] for name in ("valid_nllh", "valid_nllh_se") if name in last},
                 "path": str(target),
             }
         )
@@ -118,25 +124,33 @@ def _penalty(text: str) -> float | None:
         raise InputError(f"--lambda-theta {text!r} is neither a number nor auto") from None
 
 
-def _misfit(entry: dict[str, Any] | Any) -> str:
-    return f"misfit {entry['misfit_d']:.2%} of records, {entry['misfit_c']:.2%} of positives a table"
+def _misfit(entry: Mapping[str, Any]) -> str:
+    text = f"misfit {entry['misfit_d']:.2%} of records, {entry['misfit_c']:.2%} of positives a table"
+    if "valid_nllh" in entry:
+        text += f"; NLLH on the validation tables {entry['valid_nllh']:.4f} ± {entry['valid_nllh_se']:.4f}"
+    return text
 
 
 @app.command()
 def evaluate(
     model: ModelPath,
-    records: Annotated[list[str], typer.Argument(metavar="RECORDS...", help="Files, globs or folders.")],
+    records: Annotated[
+        list[str], typer.Argument(metavar="RECORDS|TABLES", help="Files of records, or one .agg folder.")
+    ],
     threads: Threads = None,
     separator: Separator = None,
     encoding: Encoding = "utf8",
     missing: Missing = None,
     json: Json = False,
 ) -> None:
-    """Score a model on records that have their label."""
+    """Score a model on records that have their label, or on tables of records it was not fitted on."""
     from agglearn.model import Model
     from agglearn.progress import meter
 
     loaded = Model.load(model)
+    if len(records) == 1 and records[0].rstrip("/").endswith(".agg"):
+        _evaluate_tables(loaded, records[0], threads, json)
+        return
     source = _open_records(records, read_options(separator, encoding, missing))
     with meter("scoring", source.rows, show=not json) as advance:
         score, unknown = loaded.evaluate(source, threads, advance)
@@ -145,6 +159,23 @@ def evaluate(
         print_json(score.to_json())
     else:
         _show_score(score)
+
+
+def _evaluate_tables(model: Model, path: str, threads: int | None, json: bool) -> None:
+    from agglearn import store
+
+    heldout = store.load(path)
+    score = model.evaluate_tables(heldout, threads)
+    if json:
+        print_json(score.to_json())
+        return
+    print(f"{score.rows:,.0f} records behind the tables, {score.positives / score.rows:.2%} positive")
+    print(f"  NLLH     {score.nllh:.4f} ± {score.nllh_se:.4f}")
+    print(f"  log loss {score.log_loss:.4f}")
+    print(f"  AUC      {score.auc:.4f}   as the model itself expects it")
+    print(f"  Brier    {score.brier:.4f}   as the model itself expects it")
+    print("  Tables do not show structure among three or more features; where there is some, this NLLH is")
+    print("  mostly too high. The tables must come from other records than the model's.")
 
 
 def _open_records(paths: list[str], options: ReadOptions) -> Source:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from agglearn.errors import TableError
 from agglearn.field.layout import Layout
-from agglearn.tables import AggregatedData, Table
+from agglearn.schema import Schema
+from agglearn.tables import AggregatedData, Scope, Table
 
 Floats = npt.NDArray[np.float64]
 
@@ -63,6 +65,24 @@ def make_problem(data: AggregatedData, label: str | None = None) -> Problem:
         if table.measured is not None:
             free[part] = table.measured.reshape(-1)
     return Problem(layout, d, c, rows, positives, None if free.all() else free)
+
+
+def heldout_problem(heldout: AggregatedData, train: AggregatedData, label: str | None = None) -> Problem:
+    """The same problem on tables of other records, or why the two do not go together."""
+    return make_problem(matching(heldout, train.schema, list(train.tables)), label)
+
+
+def matching(heldout: AggregatedData, schema: Schema, scopes: Sequence[Scope]) -> AggregatedData:
+    """The held-out tables that a field over this schema and these tables is judged on."""
+    if heldout.schema.features != schema.features:
+        raise TableError(
+            "the held-out tables have another schema: aggregate them with the training tables' (--split, or "
+            "--schema TRAIN.agg)"
+        )
+    absent = [scope for scope in scopes if scope not in heldout.tables]
+    if absent:
+        raise TableError(f"the held-out tables lack {' × '.join(absent[0])}, which the field has")
+    return replace(heldout, tables={scope: heldout.tables[scope] for scope in scopes})
 
 
 def layout_of(data: AggregatedData) -> Layout:

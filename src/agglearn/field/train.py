@@ -22,6 +22,7 @@ import numpy.typing as npt
 from agglearn.field.checkpoint import Checkpoints, FitState
 from agglearn.field.engine import Engine
 from agglearn.field.exact import ExactEngine
+from agglearn.field.heldout import score_heldout
 from agglearn.field.local import LocalEngine, memory_needed
 from agglearn.field.penalty import first_lambda, next_lambda
 from agglearn.field.problem import Problem
@@ -40,6 +41,7 @@ _GROW_EVERY = 15  # iterations between two doublings of the chains
 _LONGEST_STEP = 0.5  # however few tables there are: a whole Newton step would follow all the noise
 _EXACT_STEP_MU = 1.5  # the longest step on μ that is stable where no chain lags behind the weights
 _PENALTY_EVERY = 5  # iterations between two updates of a penalty that is to be found
+_EXACT_DRAWS = 20_000  # records drawn from the exact law to judge on
 _CHECK_EVERY = 10  # iterations between two looks at whether predictions still move
 _PATIENCE = 5  # iterations that a misfit may grow before the step is taken for too long
 
@@ -194,7 +196,8 @@ def _look_at_predictions(
         moved = weights.theta_mean - state.theta_seen
         shift = weights.intercept_mean - state.intercept_seen
         entry["moved"] = _root_mean_square(engine, moved, shift, weights)
-        if entry["moved"] < settings.tolerance:
+        grown = state.iteration >= _GROW_EVERY * settings.growth.bit_length()
+        if entry["moved"] < settings.tolerance and (grown or settings.engine == "exact"):
             state.stopped_because = "predictions settled"
     state.theta_seen = weights.theta_mean.copy()
     state.intercept_seen = weights.intercept_mean
@@ -210,6 +213,25 @@ def _root_mean_square(engine: Engine, vector: Floats, shift: float, weights: Wei
     raise TypeError(f"no scores from {type(engine).__name__}")
 
 
+def _score_on(valid: Problem, engine: Engine, state: FitState, threads: int | None) -> None:
+    """Put the score of the averaged weights on held-out tables into the history."""
+    weights = state.weights
+    codes = sample_codes(engine, weights.mu_mean, weights.theta_mean, weights.intercept_mean)
+    score = score_heldout(valid, codes, weights.theta_mean, weights.intercept_mean, thread_count(threads))
+    state.history[-1] |= {"valid_nllh": score.nllh, "valid_nllh_se": score.nllh_se}
+
+
+def sample_codes(engine: Engine, mu: Floats, theta: Floats, intercept: float) -> npt.NDArray[np.uint16]:
+    """Records of the field, a row per feature: the chains, or draws of the exact engine."""
+    if isinstance(engine, ExactEngine):
+        chains, _ = engine.sample(_EXACT_DRAWS, mu, theta, intercept, 0)
+    elif isinstance(engine, LocalEngine):
+        chains = engine.chains
+    else:
+        raise TypeError(f"no records from {type(engine).__name__}")
+    return np.ascontiguousarray(chains.T)
+
+
 def fit(
     problem: Problem,
     settings: FitSettings | None = None,
@@ -217,6 +239,7 @@ def fit(
     threads: int | None = None,
     on_iteration: Callable[[FitState], None] | None = None,
     checkpoints: Checkpoints | None = None,
+    valid: Problem | None = None,
 ) -> Fit:
     """Fit a field to its tables.
 
@@ -232,6 +255,8 @@ def fit(
         Called with the state after each iteration, for a display.
     checkpoints
         Where to keep states, and where to go on from if there is one already.
+    valid
+        Held-out tables to score now and then; the scores stand in the history.
     """
     settings = settings or FitSettings()
     began = time.perf_counter()
@@ -239,6 +264,8 @@ def fit(
     if checkpoints is not None:
         state = checkpoints.resume(problem, settings, engine, state)
     for _ in iterate(engine, mu0, problem, settings, state, threads):
+        if valid is not None and (state.iteration % _CHECK_EVERY == 0 or state.stopped_because):
+            _score_on(valid, engine, state, threads)
         if on_iteration is not None:
             on_iteration(state)
         if checkpoints is not None:

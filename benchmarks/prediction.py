@@ -1,0 +1,63 @@
+"""Scoring: from integer codes, and from a file of text to a file of probabilities."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+
+import agglearn
+from agglearn import MaxEntClassifier
+from agglearn.cli.model import predict
+from agglearn.datasets import AdsLog
+from agglearn.field.kernels import score_codes
+from agglearn.field.layout import Layout
+from benchmarks.config import Config
+from benchmarks.measure import THREADS, Result, at_least, seconds
+from benchmarks.problems import adult
+
+SUBJECT = "prediction"
+_TEXT_MODALITIES = 100
+
+
+def run(config: Config) -> list[Result]:
+    """Measure both."""
+    with tempfile.TemporaryDirectory() as folder:
+        return [_from_codes(config), _from_text(config, Path(folder))]
+
+
+def _from_codes(config: Config) -> Result:
+    """Adult's features, all pairs and singles, with weights at random."""
+    split = adult()
+    features = range(split.layout.n_features)
+    scopes = [*split.layout.scopes, *((f,) for f in features)]
+    layout = Layout.plain(split.layout.cards, scopes)
+    rng = np.random.default_rng(0)
+    theta = rng.standard_normal(layout.n_cells)
+    codes = split.codes[:, rng.integers(0, split.codes.shape[1], config.code_rows)]
+    spent = seconds(lambda: score_codes(codes, layout, theta, -1.0, THREADS), config.repeat)
+    what = f"records a second from codes, {layout.n_features} features, {layout.n_tables} tables"
+    return at_least(SUBJECT, what, config.code_rows / spent, 2_000_000, "/s", records=config.code_rows)
+
+
+def _from_text(config: Config, folder: Path) -> Result:
+    """What ``agglearn predict`` does, called in this process; reading the model is part of it."""
+    log = AdsLog(n_features=14, max_modalities=_TEXT_MODALITIES, seed=1)
+    records, model, scores = folder / "log.parquet", folder / "log.model", folder / "scores.parquet"
+    table = log.to_table(*log.sample(config.text_rows, seed=0), strings=True)
+    pq.write_table(table, records, compression="zstd")
+    data = agglearn.aggregate(records, "click", tables="pairs,singles")
+    MaxEntClassifier(iterations=2, chains=1000, threads=THREADS).fit(data).save(model)
+
+    def through_the_command_line() -> None:
+        with contextlib.redirect_stdout(io.StringIO()):
+            predict(str(model), [str(records)], str(scores), threads=THREADS, json=True)
+
+    spent = seconds(through_the_command_line, config.repeat)
+    size = {"records": config.text_rows, "megabytes": records.stat().st_size / 1e6}
+    what = f"records a second from Parquet of text to Parquet of scores, {len(data.tables)} tables"
+    return at_least(SUBJECT, what, config.text_rows / spent, 300_000, "/s", **size)
