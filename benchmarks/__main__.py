@@ -3,32 +3,31 @@
 from __future__ import annotations
 
 import argparse
-import json
 from importlib import import_module
 from pathlib import Path
 
 from benchmarks.config import FULL, QUICK
-from benchmarks.measure import machine
-from benchmarks.page import show, write_page
+from benchmarks.page import show, store_results, write_page
 
-SUBJECTS = (
-    "training",
-    "ads_shape",
-    "growth",
-    "sweep",
-    "prediction",
-    "startup",
-    "aggregation",
-    "rivals_mbi",
-)
+SUBJECTS = {
+    "training": "Training",
+    "ads_shape": "Ads shape",
+    "growth": "Growth",
+    "sweep": "Sweep",
+    "prediction": "Prediction",
+    "startup": "Start-up",
+    "aggregation": "Aggregation",
+    "rivals_mbi": "mbi",
+}
 _RESULTS = Path(__file__).parent / "results"
+_PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 
 
 def main() -> None:
     """Run the subjects asked for; a full run also rewrites the page."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("subjects", nargs="*", help=f"of {', '.join(SUBJECTS)} (default: all)")
-    parser.add_argument("--quick", action="store_true", help="small sizes, no page")
+    parser.add_argument("--quick", action="store_true", help="small sizes, no judgement, no page")
     parser.add_argument("--page", action="store_true", help="only rewrite the page from stored results")
     options = parser.parse_args()
     for name in options.subjects:
@@ -37,15 +36,13 @@ def main() -> None:
     config = QUICK if options.quick else FULL
     for name in [] if options.page else options.subjects or SUBJECTS:
         print(f"{name} …", flush=True)
-        results = import_module(f"benchmarks.{name}").run(config)
-        show(results)
+        module = import_module(f"benchmarks.{name}")
+        results = module.run(config)
+        show(results, judge=not options.quick)
         if not options.quick:
-            _RESULTS.mkdir(exist_ok=True)
-            document = {"machine": machine(), "results": [r.to_json() for r in results]}
-            text = json.dumps(document, indent=1, ensure_ascii=False)
-            (_RESULTS / f"{name}.json").write_text(text + "\n", encoding="utf-8")
+            store_results(_RESULTS, name, module.__doc__ or "", results)
     if not options.quick:
-        write_page(_RESULTS, SUBJECTS, Path("docs/benchmarks.md"))
+        write_page(_RESULTS, SUBJECTS, _PAGE)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from agglearn.tables import AggregatedData
 from benchmarks.config import Config
 from benchmarks.curves import learning_curve
 from benchmarks.measure import THREADS, Result, at_least, at_most, in_process, not_measured
-from benchmarks.parts import PARTS, watching
+from benchmarks.parts import watching
 from benchmarks.problems import HeldOut, ads_fresh, ads_tables
 
 SUBJECT = "ads_shape"
@@ -48,23 +48,16 @@ def _iterations(config: Config, tables: Path) -> list[Result]:
     parts, sweep = measured["parts"], measured["parts"]["sweep"]
     shape = f"{measured['cells']:,} cells, {config.ads_chains:,} chains"
     hours = (measured["start_s"] + _WHOLE_RUN * measured["iteration_s"]) / 3600
-    what = f"{shape}: {_WHOLE_RUN} iterations, projected from {config.ads_iterations}"
-    others = [part for part in PARTS if part != "sweep"]
-    return [
-        at_most(SUBJECT, what, hours, 1.0, "h", **{k: measured[k] for k in ("start_s", "iteration_s")}),
-        *(
-            at_most(SUBJECT, f"{part} against the sweep", parts[part] / sweep, 0.5, part_s=parts[part])
-            for part in others
-        ),
-        at_most(
-            SUBJECT,
-            "all that is in none of these parts, against the sweep",
-            (measured["iteration_s"] - sum(parts.values())) / sweep,
-            0.5,
-            sweep_s=sweep,
-        ),
-        at_most(SUBJECT, f"{shape}: peak memory of the process", measured["peak_bytes"] / 2**30, 6, "GiB"),
-    ]
+    times: dict[str, Any] = {k: measured[k] for k in ("start_s", "iteration_s")}
+    what = f"{_WHOLE_RUN} iterations, projected from {config.ads_iterations}"
+    results = [at_most(SUBJECT, what, hours, 1.0, "h", setting=shape, **times)]
+    shares = {part: spent for part, spent in parts.items() if part != "sweep"}
+    shares["all else"] = measured["iteration_s"] - sum(parts.values())
+    for part, spent in shares.items():
+        what = f"time of {part} / the sweep's"
+        results.append(at_most(SUBJECT, what, spent / sweep, 0.5, setting=shape, part_s=spent, sweep_s=sweep))
+    peak = measured["peak_bytes"] / 2**30
+    return [*results, at_most(SUBJECT, "peak memory of the process", peak, 6, "GiB", setting=shape)]
 
 
 def measure_iterations(tables: str, chains: int, iterations: int) -> dict[str, Any]:
@@ -99,10 +92,12 @@ def _race(data: AggregatedData, fresh: HeldOut, config: Config) -> list[Result]:
     metropolis = learning_curve(data, proposing, fresh)
     goal = _SHARE_OF_BEST * metropolis[-1][1]
     gibbs = learning_curve(data, exact, fresh, goal)
-    what = f"{config.race_chains:,} chains to NLLH {goal:.4f} on fresh records, Metropolis against Gibbs"
+    what = "time to the same NLLH, exact Gibbs / Metropolis"
+    setting = f"{config.race_chains:,} chains to {goal:.4f} on fresh records"
     if gibbs[-1][1] < goal:
         return [not_measured(SUBJECT, what, f"Gibbs had {gibbs[-1][1]:.4f} after {_PATIENCE * n} iterations")]
     quick = next(seconds for seconds, score in metropolis if score >= goal)
-    result = at_least(SUBJECT, what, gibbs[-1][0] / quick, 3, metropolis_s=quick, gibbs_s=gibbs[-1][0])
+    slow = gibbs[-1][0]
+    result = at_least(SUBJECT, what, slow / quick, 3, setting=setting, metropolis_s=quick, gibbs_s=slow)
     result.curves = {"Metropolis": metropolis, "exact Gibbs": gibbs}
     return [result]

@@ -25,7 +25,7 @@ def run(config: Config) -> list[Result]:
     log = AdsLog(max_modalities=large, seed=1)
     data = ads_tables(log, rows)
     base = _Training(data, chains)
-    shape = f"{len(data.tables)} tables of up to {large:,} modalities a feature, {chains:,} chains"
+    shape = f"{len(data.tables)} tables, {chains:,} chains"
 
     fewer_modalities = _Training(ads_tables(AdsLog(max_modalities=half, seed=1), rows), chains)
     modalities = _sweeps(fewer_modalities, base, config)
@@ -34,18 +34,18 @@ def run(config: Config) -> list[Result]:
     tables = _sweeps(_Training(_half_of_tables(data), chains), base, config)
     few, many = _Training(ads_tables(log, rows // 10, data.schema), chains), base
     records = own_times([few.iteration, many.iteration], config.growth_repeat)
+    doubling = f"{half:,} to {large:,} in the largest features"
     return [
-        _result(f"sweep with twice the modalities: {half:,} to {large:,}", modalities, 1.3, shape),
-        _result(f"sweep with twice the chains: {chains:,} to {2 * chains:,}", doubled, 2.1, shape),
-        _result(f"sweep with twice the tables: to {len(data.tables)}", tables, 2.1, shape),
-        _result(f"iteration with ten times the records: {rows // 10:,} to {rows:,}", records, 1.05, shape),
+        _result("sweep, twice the modalities", modalities, 1.3, f"{shape}; {doubling}"),
+        _result("sweep, twice the chains", doubled, 2.1, f"{shape}, then twice as many"),
+        _result("sweep, twice the tables", tables, 2.1, f"half of them, then {shape}"),
+        _result("iteration, ten times the records", records, 1.05, f"{shape}; {rows // 10:,} to {rows:,}"),
     ]
 
 
-def _result(what: str, seconds: list[float], bound: float, shape: str) -> Result:
-    return at_most(
-        SUBJECT, what, seconds[1] / seconds[0], bound, before_s=seconds[0], after_s=seconds[1], shape=shape
-    )
+def _result(what: str, seconds: list[float], bound: float, setting: str) -> Result:
+    before, after = seconds
+    return at_most(SUBJECT, what, after / before, bound, setting=setting, before_s=before, after_s=after)
 
 
 def _half_of_tables(data: AggregatedData) -> AggregatedData:

@@ -85,12 +85,13 @@ def _compare(problem: _Problem, mbi: dict[str, Any], failed: str, config: Config
     ours = seconds(lambda: fit(make_problem(problem.data), threads=THREADS), config.repeat)
     score = problem.test.nllh(fitted.problem.layout, fitted.theta, fitted.intercept)
     features = len(problem.data.schema.names)
-    shape = f"{features} features of Adult, {problem.states:,} joint states"
+    setting = f"{features} features of Adult, {problem.states:,} joint states"
     ratio = plain(
         SUBJECT,
-        f"{shape}: time of mbi's {mbi['iterations']} iterations against a fit of ours",
+        f"time of mbi's {mbi['iterations']:,} iterations / a fit of ours",
         mbi["seconds"] / ours,
         "×",
+        setting,
         mbi_s=mbi["seconds"],
         mbi_first_50_iterations_and_compilation_s=mbi["first_seconds"],
         mbi_misfit=mbi["misfit"],
@@ -99,9 +100,10 @@ def _compare(problem: _Problem, mbi: dict[str, Any], failed: str, config: Config
     )
     quality = plain(
         SUBJECT,
-        f"{shape}: NLLH of ours on held-out records less mbi's",
+        "NLLH on held-out records − mbi's",
         score - mbi["nllh"],
         "",
+        setting,
         ours=score,
         mbi=mbi["nllh"],
     )

@@ -30,9 +30,9 @@ def run(config: Config) -> list[Result]:
 
         results = [at_most(SUBJECT, "agglearn --help", seconds(lambda: _run(["--help"])), 0.5, "s")]
         if config.cold_start:
-            what = "first agglearn fit of a tiny problem, all kernels compiled"
+            what = "first fit of a tiny problem, compiling all kernels"
             results.append(plain(SUBJECT, what, wall(fit), "s"))
-        what = "second agglearn fit of a tiny problem, kernels from disk"
+        what = "second fit of a tiny problem, kernels from disk"
         return [*results, at_most(SUBJECT, what, seconds(fit, config.repeat), 3, "s")]
 
 

@@ -60,8 +60,8 @@ def run(config: Config) -> list[Result]:
         for place, size in (("in cache", _IN_CACHE), ("out of cache", _OUT_OF_CACHE)):
             adds = roofline(row, size, config)
             roof[row, place] = adds
-            what = f"roofline, rows of {row} {place}, one thread"
-            results.append(plain(SUBJECT, what, adds / 1e9, "G adds/s"))
+            what = f"roofline, rows of {row}, {place}"
+            results.append(plain(SUBJECT, what, adds / 1e9, "G adds/s", setting="one thread"))
     shapes = [_of_split(adult(), config), _many_modalities(config)]
     try:
         shapes.insert(1, _of_split(bank(0), config))
@@ -76,17 +76,26 @@ def _compare(shape: _Shape, roof: float, config: Config) -> list[Result]:
     sweeps = [partial(_sweep, shape, _engine(shape, threads), iter(range(10**6))) for threads in (1, 2)]
     one, two = own_times(sweeps, config.repeat)
     adds = shape.adds / one
-    what = f"{shape.name}, {len(shape.chains):,} chains"
+    setting = f"{len(shape.chains):,} chains"
     return [
         at_least(
             SUBJECT,
-            f"{what}: additions against the roofline of rows of {shape.row} in cache",
+            f"{shape.name}, additions / roofline in cache",
             adds / roof,
             0.3,
+            setting=f"{setting}, rows of {shape.row}",
             gadds_per_s=adds / 1e9,
             ns_a_draw=1e9 * one / shape.chains.size,
         ),
-        at_least(SUBJECT, f"{what}: two threads against one", one / two, 1.8, one_s=one, two_s=two),
+        at_least(
+            SUBJECT,
+            f"{shape.name}, speed of two threads / one",
+            one / two,
+            1.8,
+            setting=setting,
+            one_s=one,
+            two_s=two,
+        ),
     ]
 
 
@@ -118,8 +127,7 @@ def _many_modalities(config: Config) -> _Shape:
     rng = np.random.default_rng(0)
     chains = rng.integers(0, _LONG, (config.sweep_chains, _LONG_FEATURES)).astype(np.uint16)
     mu, theta = 0.3 * rng.standard_normal((2, layout.n_cells))
-    name = f"{_LONG_FEATURES} features of {_LONG} modalities"
-    return _Shape(name, _LONG, layout, chains, mu, theta, -1.0)
+    return _Shape(f"{_LONG_FEATURES} × {_LONG} modalities", _LONG, layout, chains, mu, theta, -1.0)
 
 
 def roofline(row: int, size: int, config: Config) -> float:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from statistics import fmean
-from typing import Any
 
 from agglearn.baselines import LogisticModel, logistic, one_hot
 from agglearn.errors import InputError
@@ -34,28 +33,18 @@ def run(config: Config) -> list[Result]:
 
 def _compare(splits: Sequence[Split], config: Config, tolerance: float) -> list[Result]:
     """Time, and NLLH within a tolerance of the logistic's, over the splits of one data set."""
-    name, several = splits[0].name, f", mean of {len(splits)} splits" if len(splits) > 1 else ""
+    name, layout = splits[0].name, splits[0].layout
     rows = [_measure(split, config) for split in splits]
     ours, theirs, our_nllh, their_nllh = (fmean(column) for column in zip(*rows, strict=True))
-    layout = splits[0].layout
-    size: dict[str, Any] = {"records": len(splits[0].y), "tables": layout.n_tables, "cells": layout.n_cells}
-    speed = at_most(
-        SUBJECT,
-        f"{name}, time of fit against the logistic's{several}",
-        ours / theirs,
-        1.0,
-        ours_s=ours,
-        logistic_s=theirs,
-        **size,
-    )
+    setting = f"{len(splits[0].y):,} records, {layout.n_tables} tables, {layout.n_cells:,} cells"
+    if len(splits) > 1:
+        setting += f", mean of {len(splits)} splits"
+    what = f"{name}, time of fit / logistic's"
+    speed = at_most(SUBJECT, what, ours / theirs, 1.0, setting=setting, ours_s=ours, logistic_s=theirs)
+    what = f"{name}, NLLH on held-out records − logistic's"
+    gap = our_nllh - their_nllh
     quality = at_least(
-        SUBJECT,
-        f"{name}, NLLH on held-out records less the logistic's{several}",
-        our_nllh - their_nllh,
-        -tolerance,
-        "",
-        ours=our_nllh,
-        logistic=their_nllh,
+        SUBJECT, what, gap, -tolerance, "", setting=setting, ours=our_nllh, logistic=their_nllh
     )
     quality.curves = {
         FIELD: learning_curve(splits[0].data, FitSettings(), splits[0].test),

@@ -7,7 +7,6 @@ which nothing before has looked at.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -42,6 +41,7 @@ from agglearn.progress import meter
 from agglearn.schema import Schema
 from agglearn.score import RecordScore, check_labels, nllh, score_predictions
 from agglearn.tables import AggregatedData, Scope, Table, parse_scopes
+from agglearn.threads import thread_count
 
 MODELS = ("maxent", "logistic", "naive_bayes", "best_pair", "tan")
 DEFAULT_LAMBDAS = tuple(2.0**k for k in range(-4, 15))
@@ -179,7 +179,7 @@ def compare(
     check_labels(test_y, "the test records")
     check_labels(y[is_valid], "the validation part of the training records")
     scopes = parse_scopes(tables, schema)
-    how = _How(schema, scopes, hash_size, fit_settings or FitSettings(), threads or _cores())
+    how = _How(schema, scopes, hash_size, fit_settings or FitSettings(), thread_count(threads))
     fitted_on = _Training(how, codes[:, ~is_valid], y[~is_valid])
     valid = (codes[:, is_valid], y[is_valid] == 1)
     with meter("fitting", unit="fits", show=show_progress) as advance:
@@ -377,7 +377,3 @@ def _encode(source: Source, schema: Schema) -> tuple[Codes, npt.NDArray[np.uint8
     if not rows:
         raise InputError("there are no records to compare on")
     return np.concatenate(codes, axis=1), np.concatenate(labels)
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -202,6 +202,8 @@ def expand(patterns: Iterable[str]) -> list[Path]:
         path = Path(pattern)
         if not pattern:
             raise InputError("the path of an input is empty")
+        if os.path.isfile(path / "manifest.json"):
+            raise InputError(f"{pattern} holds tables or a model of ours: records are needed here")
         if os.path.isdir(path):
             found = sorted(p for p in path.rglob("*") if p.is_file() and _format(p))
             found = [p for p in found if not _hidden(p.relative_to(path))]

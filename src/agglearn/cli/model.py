@@ -14,7 +14,6 @@ from agglearn.cli.data import Encoding, Missing, Positive, Separator, read_optio
 from agglearn.errors import InputError
 
 if TYPE_CHECKING:
-    from agglearn.aggregate.sources import ReadOptions, Source
     from agglearn.compare import Comparison
     from agglearn.model import Model
     from agglearn.score import RecordScore
@@ -144,6 +143,7 @@ def evaluate(
     json: Json = False,
 ) -> None:
     """Score a model on records that have their label, or on tables of records it was not fitted on."""
+    from agglearn.aggregate.sources import open_source
     from agglearn.model import Model
     from agglearn.progress import meter
 
@@ -151,7 +151,7 @@ def evaluate(
     if len(records) == 1 and records[0].rstrip("/").endswith(".agg"):
         _evaluate_tables(loaded, records[0], threads, json)
         return
-    source = _open_records(records, read_options(separator, encoding, missing))
+    source = open_source(records, read_options(separator, encoding, missing))
     with meter("scoring", source.rows, show=not json) as advance:
         score, unknown = loaded.evaluate(source, threads, advance)
     _say_unknown(loaded, unknown)
@@ -176,16 +176,6 @@ def _evaluate_tables(model: Model, path: str, threads: int | None, json: bool) -
     print(f"  Brier    {score.brier:.4f}   as the model itself expects it")
     print("  Tables do not show structure among three or more features; where there is some, this NLLH is")
     print("  mostly too high. The tables must come from other records than the model's.")
-
-
-def _open_records(paths: list[str], options: ReadOptions) -> Source:
-    """Records in files; a folder of ours is not that, though it has Parquet files inside."""
-    from agglearn.aggregate.sources import open_source
-
-    for path in paths:
-        if (Path(path) / "manifest.json").is_file():
-            raise InputError(f"{path} holds tables or a model: records are needed here")
-    return open_source(paths, options)
 
 
 def _say_unknown(model: Model, unknown: Any) -> None:
@@ -223,7 +213,7 @@ def predict(
     import numpy as np
     from scipy.special import expit
 
-    from agglearn.aggregate.sources import expand
+    from agglearn.aggregate.sources import expand, open_source
     from agglearn.cli.output import record_writer
     from agglearn.model import Model
     from agglearn.progress import meter
@@ -231,7 +221,7 @@ def predict(
 
     began = time.perf_counter()
     loaded = Model.load(model)
-    source = _open_records(records, read_options(separator, encoding, missing))
+    source = open_source(records, read_options(separator, encoding, missing))
     kept = names(keep)
     require_columns([*loaded.schema.names, *kept], source.columns)
     if "probability" in kept:
