@@ -85,7 +85,7 @@ def measure_iterations(tables: str, chains: int, iterations: int) -> dict[str, A
 def _race(data: AggregatedData, fresh: HeldOut, config: Config) -> list[Result]:
     """Time to the same NLLH with Metropolis proposals and with exact draws."""
     n = config.race_iterations
-    proposing = FitSettings(chains=config.race_chains, iterations=n, tolerance=0.0)
+    proposing = FitSettings(chains=config.race_chains, growth=1, iterations=n, tolerance=0.0)
     exact = replace(proposing, exact_up_to=_EXACT, iterations=_PATIENCE * n)
     for settings in (proposing, exact):  # compile first
         learning_curve(data, replace(settings, chains=100, iterations=1), fresh)
@@ -93,7 +93,7 @@ def _race(data: AggregatedData, fresh: HeldOut, config: Config) -> list[Result]:
     goal = _SHARE_OF_BEST * metropolis[-1][1]
     gibbs = learning_curve(data, exact, fresh, goal)
     what = "time to the same NLLH, exact Gibbs / Metropolis"
-    setting = f"{config.race_chains:,} chains to {goal:.4f} on fresh records"
+    setting = f"{config.race_chains:,} chains from the start, to {goal:.4f} on fresh records"
     if gibbs[-1][1] < goal:
         return [not_measured(SUBJECT, what, f"Gibbs had {gibbs[-1][1]:.4f} after {_PATIENCE * n} iterations")]
     quick = next(seconds for seconds, score in metropolis if score >= goal)

@@ -60,6 +60,8 @@ def write_page(folder: Path, titles: Mapping[str, str], target: Path) -> None:
         *_summary([r for part in results.values() for r in part]),
         "",
         f"![How many times better than its target each measurement is]({_IMAGES}/{_TARGETS})",
+        "",
+        "Differences of NLLH are no ratios, and stand only in the table of their section.",
     ]
     for subject, document in documents.items():
         lines += _section(subject, titles[subject], document, results[subject])

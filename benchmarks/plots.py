@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import matplotlib.pyplot as plt
 from benchmarks.measure import Result, number
 
 _BLUE, _ORANGE, _GREY = "#1f5fa8", "#d9772b", "#6b6b6b"
-_STYLE = {
+_STYLE: dict[Any, Any] = {
     "font.size": 10.5,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -30,7 +30,7 @@ _ROOM_BELOW = 0.04  # NLLH shown below the best: what comes before is the same r
 _BAR = 0.27  # inches a bar
 
 
-def plot_targets(results: Sequence[Result], titles: dict[str, str], target: Path) -> None:
+def plot_targets(results: Sequence[Result], titles: Mapping[str, str], target: Path) -> None:
     """How far each target is met: the ratio of value and bound, turned so that more is better."""
     rows = [r for r in results if r.sense and r.value is not None and r.bound > 0 and r.value > 0]
     subjects = list(dict.fromkeys(r.subject for r in rows))
@@ -69,7 +69,7 @@ def plot_targets(results: Sequence[Result], titles: dict[str, str], target: Path
 def plot_time_to_quality(results: Sequence[Result], target: Path) -> None:
     """NLLH against time: a panel for each result that has curves, the first curve being ours."""
     rows = [r for r in results if r.curves]
-    with _figure(target, 9, 3.7) as figure:
+    with _figure(target, 1.2 + 4.2 * len(rows), 3.6) as figure:
         panels = figure.subplots(1, len(rows), squeeze=False)[0]
         for axes, r in zip(panels, rows, strict=True):
             best = max(score for curve in r.curves.values() for _, score in curve)
@@ -85,16 +85,17 @@ def plot_time_to_quality(results: Sequence[Result], target: Path) -> None:
             if r.sense == "≥" and r.bound < 0:
                 aim = list(r.curves.values())[1][-1][1] + r.bound
                 axes.axhline(aim, color=_GREY, lw=1, ls=(0, (4, 3)))
-                axes.text(0.99, aim, "target", color=_GREY, ha="right", va="bottom", transform=_along(axes))
+                axes.text(0.01, aim, "target", color=_GREY, va="bottom", transform=_across(axes))
             axes.set_ylim(best - _ROOM_BELOW, best + 0.1 * _ROOM_BELOW)
             axes.set_xscale("log")
             axes.set_xlim(first, 1.3 * last)
+            axes.xaxis.set_major_locator(mpl.ticker.LogLocator(subs=(1, 2, 5)))
             axes.xaxis.set_major_formatter(_plain_ticks)
             axes.xaxis.set_minor_formatter(mpl.ticker.NullFormatter())
             axes.grid()
-            axes.set_title(r.what.split(",")[0])
+            axes.set_title(_sentence(r.what.split(",")[0]))
             axes.set_xlabel("seconds of fitting, after compilation")
-            axes.legend(loc="lower center", bbox_to_anchor=(0.5, -0.46), fontsize=9.5)
+            axes.legend(loc="lower right", fontsize=9.5)
         panels[0].set_ylabel("NLLH on held-out records")
 
 
@@ -103,16 +104,16 @@ def _margin(result: Result) -> float:
     return value / result.bound if result.sense == "≥" else result.bound / value
 
 
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
 def _plain_ticks(value: float, _: Any) -> str:
     return f"{value:g}"
 
 
 def _across(axes: Any) -> Any:
-    """x as a share of the axes, y in data."""
-    return axes.get_yaxis_transform()
-
-
-def _along(axes: Any) -> Any:
+    """Coordinates with x as a share of the width, and y in data."""
     return axes.get_yaxis_transform()
 
 

@@ -408,7 +408,7 @@ CASES: dict[str, Case] = {
         write("m.model/field-theta.arrow", "?"),
     ),
     "no records": Case("evaluate m.model none.csv", "none.csv does not exist"),
-    "no records named": Case("evaluate m.model", "Missing argument 'RECORDS|TABLES'"),
+    "no records named": Case("evaluate m.model", r"Missing argument 'RECORDS\|TABLES'"),
     "a model for records": Case("evaluate m.model m.model", "m.model holds tables or a model"),
     "tables of another schema": Case("evaluate m.model other.agg", "other.agg does not exist"),
     "records without the label": Case(

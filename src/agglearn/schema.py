@@ -53,14 +53,15 @@ class Label:
         """1 where the record is positive, 0 where it is negative."""
         values, index = distinct(column)
         texts = as_text(values).to_pylist()
-        if len(index) and (index.min() < 0 or any(texts[i] is None for i in np.unique(index))):
+        present = np.flatnonzero(np.bincount(index + 1, minlength=len(texts) + 1)) - 1
+        if any(i < 0 or texts[i] is None for i in present):
             missing = int(np.flatnonzero([i < 0 or texts[i] is None for i in index])[0])
             raise InputError(
                 f"label {self.name!r} is missing in record {missing + 1} of the batch read: "
                 "every record needs a label; leave out those that have none"
             )
         codes = np.zeros(len(texts), np.uint8)
-        for i in np.unique(index):  # a dictionary may list values that no record has
+        for i in present:  # a dictionary may list values that no record has
             codes[i] = self._code(texts[i])
         return codes[index]
 

@@ -15,20 +15,25 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit, prange
+from numba import njit
 
 from agglearn.cells import bucket, mix
 from agglearn.memory import require
 from agglearn.schema import Schema
 from agglearn.tables import Scope, Table, cells_of, shape_of
+from agglearn.threads import in_threads, thread_count
+
+_MOST_IN_32_BITS = 2**32 - 1
 
 
-@njit(cache=True, nogil=True, parallel=True)
-def _count(codes, labels, order, scopes, places, hash_sizes, starts, width, out):  # type: ignore[no-untyped-def]
+@njit(cache=True, nogil=True)
+def _count(  # type: ignore[no-untyped-def]
+    codes, labels, tables, arities, scopes, places, hash_sizes, starts, width, out
+):  # fmt: skip
     n = codes.shape[1]
-    for t in prange(len(order)):
+    for t in tables:
         base = np.uint64(starts[t])
-        arity = order[t]
+        arity = arities[t]
         if hash_sizes[t] > 0:
             for i in range(n):
                 state = np.uint64(0)
@@ -79,7 +84,7 @@ class Tally:
             for scope in self.scopes
         ]
         arity = max(len(s) for s in self.scopes)
-        self._order = np.array([len(s) for s in self.scopes], np.int64)
+        self._arities = np.array([len(s) for s in self.scopes], np.int64)
         self._features = np.zeros((len(self.scopes), arity), np.int64)
         self._places = np.zeros((len(self.scopes), arity), np.int64)
         sizes = []
@@ -92,7 +97,10 @@ class Tally:
         require_memory(self.scopes, sizes, self.copies * (self._width + 1 + len(self.schema.labels)))
         self._hash_sizes = np.array([(self.hash_size or 0) if h else 0 for h in self._hashed], np.int64)
         self._starts = np.concatenate([[0], np.cumsum(sizes)]) * self._width
-        self._counters = np.zeros(int(self._starts[-1]), np.int64)
+        # Half the size of a full integer, so that twice as many cells stay in cache.
+        self._counters: npt.NDArray[Any] = np.zeros(int(self._starts[-1]), np.uint32)
+        # Dealt out in turns from the largest table on, threads get about as much to do.
+        self._by_size = np.argsort(-np.array(sizes), kind="stable")
         self.rows = 0
         self.positives = np.zeros(len(self.schema.labels), np.int64)
 
@@ -101,16 +109,23 @@ class Tally:
         joint: npt.NDArray[Any] = np.zeros(codes.shape[1], np.uint8 if len(labels) <= 8 else np.uint32)
         for k, row in enumerate(labels):
             joint |= row.astype(joint.dtype, copy=False) << joint.dtype.type(k)
-        _count(
-            codes,
-            joint,
-            self._order,
-            self._features,
-            self._places,
-            self._hash_sizes,
-            self._starts,
-            self._width,
-            self._counters,
+        if self.rows + codes.shape[1] > _MOST_IN_32_BITS and self._counters.dtype == np.uint32:
+            self._counters = self._counters.astype(np.uint64)
+        threads = min(thread_count(), len(self.scopes))
+        in_threads(
+            threads,
+            lambda worker: _count(
+                codes,
+                joint,
+                self._by_size[worker::threads],
+                self._arities,
+                self._features,
+                self._places,
+                self._hash_sizes,
+                self._starts,
+                self._width,
+                self._counters,
+            ),
         )
         self.rows += codes.shape[1]
         self.positives += labels.sum(axis=1, dtype=np.int64)
