@@ -27,8 +27,10 @@ class Config:
         Chains, and iterations that are timed.
     race_chains, race_iterations, fresh_rows
         Metropolis against Gibbs: chains, iterations of the Metropolis run, and records to score on.
-    growth_chains, growth_repeat
-        Chains of the smaller run where something doubles, and runs behind a median.
+    growth_chains
+        Chains of the smaller run where something doubles.
+    sweep_repeat
+        Runs behind the median of a sweep.
     sweep_chains, roofline_adds
         Chains of a sweep that is compared with the roofline, and additions of the roofline's loop.
     code_rows, text_rows
@@ -55,7 +57,7 @@ class Config:
     race_iterations: int
     fresh_rows: int
     growth_chains: int
-    growth_repeat: int
+    sweep_repeat: int
     sweep_chains: int
     roofline_adds: int
     code_rows: int
@@ -82,7 +84,7 @@ FULL = Config(
     race_iterations=30,
     fresh_rows=200_000,
     growth_chains=200_000,
-    growth_repeat=7,
+    sweep_repeat=7,
     sweep_chains=100_000,
     roofline_adds=300_000_000,
     code_rows=4_000_000,
@@ -108,7 +110,7 @@ QUICK = Config(
     race_iterations=10,
     fresh_rows=20_000,
     growth_chains=5_000,
-    growth_repeat=1,
+    sweep_repeat=1,
     sweep_chains=20_000,
     roofline_adds=50_000_000,
     code_rows=200_000,

@@ -33,7 +33,7 @@ def run(config: Config) -> list[Result]:
     doubled = _sweeps(base, _Training(data, 2 * chains), config)
     tables = _sweeps(_Training(_half_of_tables(data), chains), base, config)
     few, many = _Training(ads_tables(log, rows // 10, data.schema), chains), base
-    records = own_times([few.iteration, many.iteration], config.growth_repeat)
+    records = own_times([few.iteration, many.iteration], config.sweep_repeat)
     doubling = f"{half:,} to {large:,} in the largest features"
     return [
         _result("sweep, twice the modalities", modalities, 1.3, f"{shape}; {doubling}"),
@@ -78,4 +78,4 @@ class _Training:
 
 
 def _sweeps(before: _Training, after: _Training, config: Config) -> list[float]:
-    return own_times([before.sweep, after.sweep], config.growth_repeat)
+    return own_times([before.sweep, after.sweep], config.sweep_repeat)

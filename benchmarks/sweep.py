@@ -74,7 +74,7 @@ def run(config: Config) -> list[Result]:
 
 def _compare(shape: _Shape, roof: float, config: Config) -> list[Result]:
     sweeps = [partial(_sweep, shape, _engine(shape, threads), iter(range(10**6))) for threads in (1, 2)]
-    one, two = own_times(sweeps, config.repeat)
+    one, two = own_times(sweeps, config.sweep_repeat)
     adds = shape.adds / one
     setting = f"{len(shape.chains):,} chains"
     return [

@@ -18,9 +18,7 @@ from sklearn.exceptions import NotFittedError
 from agglearn.aggregate.sources import open_source
 from agglearn.errors import InputError
 from agglearn.field.checkpoint import Checkpoints, FitState
-from agglearn.field.problem import heldout_problem, make_problem
 from agglearn.field.settings import FitSettings
-from agglearn.field.train import fit
 from agglearn.model import Model
 from agglearn.score import RecordScore, score_predictions
 from agglearn.tables import AggregatedData
@@ -157,17 +155,17 @@ marginal_label, start, averaging, engine, exact_up_to, proposals, tolerance
                 f"fit takes aggregated data, not {type(X).__name__}: make it with agglearn.aggregate()"
             )
         settings = FitSettings(**{f.name: getattr(self, f.name) for f in fields(FitSettings)})
-        fitted = fit(
-            make_problem(X, self.label),
+        model, seconds = Model.fit(
+            X,
             settings,
+            label=self.label,
             threads=self.threads,
             on_iteration=on_iteration,
             checkpoints=checkpoints,
-            valid=None if valid is None else heldout_problem(valid, X, self.label),
+            valid=valid,
         )
-        label = X.schema.labels[X.label_index(self.label)]
-        self._take(Model.of_fit(fitted, X.schema, label, tuple(X.tables)))
-        self.fit_seconds_ = fitted.seconds
+        self._take(model)
+        self.fit_seconds_ = seconds
         return self
 
     def _take(self, model: Model) -> None:

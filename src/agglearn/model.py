@@ -20,14 +20,16 @@ from scipy.special import expit
 
 from agglearn.aggregate.sources import Source
 from agglearn.errors import InputError, StoreError, TableError
-from agglearn.field.checkpoint import fingerprint
+from agglearn.field.checkpoint import Checkpoints, FitState, fingerprint
 from agglearn.field.exact import ExactEngine
 from agglearn.field.heldout import TableScore, score_heldout
 from agglearn.field.kernels import score_codes
 from agglearn.field.layout import Layout
 from agglearn.field.local import LocalEngine
-from agglearn.field.problem import make_problem, matching
+from agglearn.field.problem import heldout_problem, make_problem, matching
+from agglearn.field.settings import FitSettings
 from agglearn.field.train import Fit
+from agglearn.field.train import fit as train
 from agglearn.schema import Label, Schema, require_columns
 from agglearn.store import (
     new_folder,
@@ -87,7 +89,34 @@ class Model:
     history: Sequence[Mapping[str, Any]]
 
     @classmethod
-    def of_fit(cls, fit: Fit, schema: Schema, label: Label, scopes: Sequence[Scope]) -> Model:
+    def fit(
+        cls,
+        data: AggregatedData,
+        settings: FitSettings | None = None,
+        *,
+        label: str | None = None,
+        threads: int | None = None,
+        on_iteration: Callable[[FitState], None] | None = None,
+        checkpoints: Checkpoints | None = None,
+        valid: AggregatedData | None = None,
+    ) -> tuple[Model, float]:
+        """Fit a field to aggregated data; gives the model and the seconds it took.
+
+        The parameters are those of :func:`agglearn.field.train.fit`, with ``valid`` as aggregated data.
+        """
+        fit = train(
+            make_problem(data, label),
+            settings,
+            threads=threads,
+            on_iteration=on_iteration,
+            checkpoints=checkpoints,
+            valid=None if valid is None else heldout_problem(valid, data, label),
+        )
+        chosen = data.schema.labels[data.label_index(label)]
+        return cls._of_fit(fit, data.schema, chosen, tuple(data.tables)), fit.seconds
+
+    @classmethod
+    def _of_fit(cls, fit: Fit, schema: Schema, label: Label, scopes: Sequence[Scope]) -> Model:
         """The model that a fit ended with."""
         chains = fit.engine.chains if isinstance(fit.engine, LocalEngine) else None
         return cls(

@@ -52,9 +52,9 @@ def fit(
 ) -> None:
     """Fit the maximum-entropy model to tables."""
     from agglearn import store
-    from agglearn.classifier import MaxEntClassifier
     from agglearn.field.checkpoint import Checkpoints
-    from agglearn.model import FORMAT
+    from agglearn.field.settings import FitSettings
+    from agglearn.model import FORMAT, Model
     from agglearn.progress import meter
 
     target = store.output_path(output, ".model")
@@ -64,7 +64,7 @@ def fit(
     folder = resume or checkpoint
     if checkpoint and not resume and Path(checkpoint).is_dir() and any(Path(checkpoint).iterdir()):
         raise InputError(f"{checkpoint} is not empty: go on with --resume {checkpoint}, or name a new folder")
-    classifier = MaxEntClassifier(
+    settings = FitSettings(
         lambda_theta=_penalty(lambda_theta),
         lambda_mu=lambda_mu,
         chains=chains,
@@ -74,30 +74,30 @@ def fit(
         gradient=gradient,
         tolerance=tolerance,
         seed=seed,
-        label=label,
-        threads=threads,
     )
     data = store.load(tables)
     checkpoints = Checkpoints(Path(folder), checkpoint_every) if folder else None
     if resume and checkpoints and not checkpoints.found():
         say(f"{resume} holds no checkpoint: the run starts from the beginning")
     with meter("fitting", iterations, "iterations", show=not json) as advance:
-        classifier.fit(
+        model, seconds = Model.fit(
             data,
+            settings,
+            label=label,
+            threads=threads,
             on_iteration=lambda state: advance(1, _misfit(state.history[-1])),
             valid=store.load(valid) if valid else None,
             checkpoints=checkpoints,
         )
-    classifier.save(target)
-    model = classifier.model_
+    model.save(target)
     last = model.history[-1]
     if model.summary["steps_halved"]:
         say(f"the fit grew worse on the way: steps were halved {model.summary['steps_halved']} times")
     if json:
         print_json(
             {
-                "iterations": classifier.n_iter_,
-                "seconds": classifier.fit_seconds_,
+                "iterations": model.summary["iterations"],
+                "seconds": seconds,
                 "lambda_theta": model.summary["lambda_theta"],
                 "lambda_mu": lambda_mu,
                 "stopped_because": model.summary["stopped_because"],
@@ -109,8 +109,8 @@ def fit(
             }
         )
     else:
-        n = f"{classifier.n_iter_} iterations of {model.summary['chains']:,} chains"
-        print(f"{target}: {n} in {classifier.fit_seconds_:.1f} s ({model.summary['stopped_because']})")
+        n = f"{model.summary['iterations']} iterations of {model.summary['chains']:,} chains"
+        print(f"{target}: {n} in {seconds:.1f} s ({model.summary['stopped_because']})")
         print(f"  penalty {model.summary['lambda_theta']:.3g}; {_misfit(last)}")
 
 
