@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import agglearn
 from agglearn.datasets import AdsLog
 from benchmarks.config import Config
-from benchmarks.measure import THREADS, Result, at_least, at_most, in_process, in_turns
+from benchmarks.measure import THREADS, Result, at_least, at_most, each_warm, in_process, seconds
 
 SUBJECT = "aggregation"
 _LIMIT = 2 << 30
@@ -54,7 +54,7 @@ def _duckdb_rivals(connection: Any, source: str, pairs: list[tuple[str, str]]) -
 
 def _fastest(rivals: dict[str, Any]) -> tuple[str, Any]:
     """The rival's quicker way, found by trying each once."""
-    times = {name: in_turns([work], repeat=1)[0] for name, work in rivals.items()}
+    times = {name: seconds(work, repeat=1) for name, work in rivals.items()}
     best = min(times, key=times.__getitem__)
     return best, rivals[best]
 
@@ -77,7 +77,7 @@ def _in_memory(log: AdsLog, config: Config) -> list[Result]:
     connection.register("arrow_log", table)
     connection.execute("CREATE TABLE log AS SELECT * FROM arrow_log")
     way, rival = _fastest(_duckdb_rivals(connection, "log", _pairs(log)))
-    ours, duck, polars = in_turns(
+    ours, duck, polars = each_warm(
         [
             lambda: agglearn.aggregate(table, "click", schema=schema),
             rival,
@@ -119,7 +119,7 @@ def _from_parquet(log: AdsLog, config: Config, folder: Path) -> list[Result]:
         _duckdb_rivals(connection, "loaded", _pairs(log))["GROUP BY a pair"]()
 
     way, rival = _fastest({**ways, "load, then GROUP BY": load_first})
-    ours, duck = in_turns([lambda: agglearn.aggregate(path, "click"), rival], config.repeat)
+    ours, duck = each_warm([lambda: agglearn.aggregate(path, "click"), rival], config.repeat)
     size = f"{config.aggregate_rows:,} records, end to end"
     return [
         at_least(

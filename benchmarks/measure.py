@@ -108,6 +108,11 @@ def seconds(work: Callable[[], Any], repeat: int = 3) -> float:
     return in_turns([work], repeat)[0]
 
 
+def each_warm(works: Sequence[Callable[[], Any]], repeat: int = 3) -> list[float]:
+    """Median wall times of rivals one after the other, each warm: none begins with another's memory."""
+    return [seconds(work, repeat) for work in works]
+
+
 def in_turns(works: Sequence[Callable[[], Any]], repeat: int = 3) -> list[float]:
     """Median wall times of rivals that take turns, so that a slow moment of the machine hits all."""
     return own_times([partial(wall, work) for work in works], repeat)

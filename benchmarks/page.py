@@ -53,7 +53,7 @@ def write_page(folder: Path, titles: Mapping[str, str], target: Path) -> None:
     lines = [
         "# Benchmarks",
         "",
-        "Ratios measured in one run, rivals taking turns, two threads, after compilation, medians of several",
+        "Ratios measured in one run, rivals side by side, two threads, after compilation, medians of several",
         "runs. This page and its plots are made by `make bench` from what it measured; `make bench-quick`",
         "runs small sizes in two minutes.",
         "",

@@ -135,25 +135,24 @@ class Tally:
         return {scope: self._table(t, scope) for t, scope in enumerate(self.scopes)}
 
     def _table(self, t: int, scope: Scope) -> Table:
-        counters = self._counters[self._starts[t] : self._starts[t + 1]].reshape(-1, self._width)
-        numbers = np.zeros((1 + len(self.schema.labels), len(counters)), np.int64)
+        counters = self._counters[self._starts[t] : self._starts[t + 1]]
+        places = [m + 1 for m in shape_of(scope, self.schema)]
+        if self._hashed[t]:
+            places = [len(counters) // self._width]
+        # The last place of each axis counts unknown values: those records have no cell.
+        cells = counters.reshape(*places, self._width)[(*(slice(0, p - 1) for p in places),)]
+        counts = np.zeros(cells.shape[:-1], np.int64)
+        sums = np.zeros((len(self.schema.labels), *counts.shape), np.int64)
         for joint in range(self._width):
-            column = counters[:, joint]
-            numbers[0] += column
+            counts += cells[..., joint]
             for k in range(len(self.schema.labels)):
                 if joint >> k & 1:
-                    numbers[1 + k] += column
-        if self._hashed[t]:
-            inside, unknown = numbers[:, :-1], numbers[:, -1]
-        else:
-            places = [m + 1 for m in shape_of(scope, self.schema)]
-            whole = numbers.reshape(-1, *places)
-            inside = whole[(slice(None), *(slice(0, p - 1) for p in places))]
-            unknown = numbers.sum(axis=1) - inside.reshape(len(numbers), -1).sum(axis=1)
+                    sums[k] += cells[..., joint]
+        counted = [counts.sum(), *(layer.sum() for layer in sums)]
         return Table(
             features=scope,
-            counts=np.ascontiguousarray(inside[0]),
-            sums=np.ascontiguousarray(inside[1:]),
-            unknown=unknown,
+            counts=counts,
+            sums=sums,
+            unknown=np.array([self.rows, *self.positives]) - np.array(counted),
             hashed=self._hashed[t],
         )
