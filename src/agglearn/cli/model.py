@@ -39,7 +39,7 @@ def fit(
     gradient: Annotated[str, typer.Option(help="rescaled or plain.")] = "rescaled",
     tolerance: Annotated[
         float, typer.Option(help="Stop when predicted log-odds move by less in ten iterations.")
-    ] = 0.03,
+    ] = 0.05,
     valid: Annotated[
         str | None, typer.Option(help="An .agg of other records, to score while training.")
     ] = None,

@@ -73,7 +73,7 @@ class FitSettings:
     engine: str = "local"
     exact_up_to: int = 100
     proposals: int = 2
-    tolerance: float = 0.03
+    tolerance: float = 0.05
     seed: int = 0
 
     def __post_init__(self) -> None:
