@@ -1,4 +1,8 @@
-"""Records to tables: beside DuckDB and Polars in memory and from Parquet, and at scale."""
+"""Records to tables: beside DuckDB and Polars in memory and from Parquet, and at scale.
+
+Each rival is timed in a series of its own after a warm-up, so a run never begins with memory that another
+has just given back; in turns with the others, each first run is slower and ours, being the shortest, loses most.
+"""
 
 from __future__ import annotations
 
