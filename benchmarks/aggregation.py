@@ -1,7 +1,7 @@
 """Records to tables: beside DuckDB and Polars in memory and from Parquet, and at scale.
 
 Each rival is timed in a series of its own after a warm-up, so a run never begins with memory that another
-has just given back; in turns with the others, each first run is slower and ours, being the shortest, loses most.
+has just given back. In turns with the others each first run is slower, and ours, the shortest, loses most.
 """
 
 from __future__ import annotations
