@@ -77,7 +77,7 @@ class TargetEncoding:
 
 @dataclass
 class Learnt:
-    """A schema, what was decided about each column, and whether records were held out for it."""
+    """A schema, and what was decided about each column."""
 
     schema: Schema
     notes: list[ColumnNote] = field(default_factory=list)

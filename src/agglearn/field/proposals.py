@@ -19,6 +19,7 @@ import numpy.typing as npt
 from numba import njit
 
 from agglearn.field.layout import Layout
+from agglearn.field.start import information
 
 Floats = npt.NDArray[np.float64]
 
@@ -97,9 +98,9 @@ def _law(layout: Layout, d: Floats, f: int) -> tuple[int, Floats]:
         if not margin.any() or len(scope) == 1:
             margin = table.sum(axis=0)
         if len(scope) == 2:
-            information = _mutual_information(table)
-            if information > best:
-                best, counts = information, table
+            told = information(table)
+            if told > best:
+                best, counts = told, table
                 neighbour = scope[0] if scope[1] == f else scope[1]
     marginal = margin * (1 - _UNIFORM) / max(margin.sum(), 1e-300) + _UNIFORM / card
     marginal /= marginal.sum()
@@ -108,16 +109,6 @@ def _law(layout: Layout, d: Floats, f: int) -> tuple[int, Floats]:
     # one example's worth of the marginal: a row without data proposes from the marginal alone
     conditional = (counts + marginal) / (counts.sum(axis=1, keepdims=True) + 1.0)
     return neighbour, _CONDITIONAL * conditional + (1 - _CONDITIONAL) * marginal
-
-
-def _mutual_information(counts: Floats) -> float:
-    total = counts.sum()
-    if total <= 0:
-        return 0.0
-    p = counts / total
-    independent = p.sum(axis=1, keepdims=True) * p.sum(axis=0, keepdims=True)
-    some = p > 0
-    return float(np.sum(p[some] * np.log(p[some] / independent[some])))
 
 
 @njit(cache=True, nogil=True)

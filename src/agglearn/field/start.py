@@ -137,17 +137,18 @@ def mutual_information(layout: Layout, d: npt.NDArray[np.floating]) -> dict[tupl
     Plug-in estimate: negative counts are taken as 0, and nothing is taken off for the upward bias
     (about (M_f − 1)(M_g − 1)/2n) of a finite number of records.
     """
-    information = {}
-    for pair, t in pair_tables(layout).items():
-        counts = np.maximum(marginal(layout, d, t, pair), 0.0)
-        total = float(counts.sum())
-        if total <= 0:
-            information[pair] = 0.0
-            continue
-        counts /= total
-        entropies = [-xlogy(p, p).sum() for p in (counts.sum(axis=1), counts.sum(axis=0), counts)]
-        information[pair] = max(0.0, float(entropies[0] + entropies[1] - entropies[2]))
-    return information
+    return {pair: information(marginal(layout, d, t, pair)) for pair, t in pair_tables(layout).items()}
+
+
+def information(counts: npt.NDArray[np.floating]) -> float:
+    """Mutual information, in nats, of the two features of one table of counts."""
+    counts = np.maximum(counts, 0.0)
+    total = float(counts.sum())
+    if total <= 0:
+        return 0.0
+    counts /= total
+    entropies = [-xlogy(p, p).sum() for p in (counts.sum(axis=1), counts.sum(axis=0), counts)]
+    return max(0.0, float(entropies[0] + entropies[1] - entropies[2]))
 
 
 def _start(
