@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types unit format bench bench-quick clean
+.PHONY: help setup demo test lint types unit format bench bench-quick paper paper-quick clean
 
 help: ## show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -45,6 +45,12 @@ bench: setup ## run the benchmarks and rewrite docs/benchmarks.md (takes a while
 
 bench-quick: setup ## run small benchmarks, under two minutes
 	$(BIN)/python -m benchmarks --quick
+
+paper: setup ## run the paper's experiments that have not been run, and rewrite docs/paper.md (takes long)
+	$(BIN)/python -m experiments.paper
+
+paper-quick: setup ## run small versions of them, in minutes
+	$(BIN)/python -m experiments.paper --quick
 
 clean: ## remove the environment and everything generated
 	rm -rf $(VENV) demo .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -2,30 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
-import matplotlib.pyplot as plt
 
+from benchmarks.figure import BLUE, GREY, ORANGE, figure
 from benchmarks.measure import Result, number
 
-_BLUE, _ORANGE, _GREY = "#1f5fa8", "#d9772b", "#6b6b6b"
-_STYLE: dict[Any, Any] = {
-    "font.size": 10.5,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.edgecolor": _GREY,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
-    "axes.axisbelow": True,
-    "grid.color": "#e3e3e3",
-    "legend.frameon": False,
-    "figure.facecolor": "white",
-    "svg.hashsalt": "agglearn",  # the same results give the same file
-}
 _ROOM_BELOW = 0.04  # NLLH shown below the best: what comes before is the same rise on any scale
 _BAR = 0.27  # inches a bar
 
@@ -35,8 +20,8 @@ def plot_targets(results: Sequence[Result], titles: Mapping[str, str], target: P
     rows = [r for r in results if r.sense and r.value is not None and r.bound > 0 and r.value > 0]
     subjects = list(dict.fromkeys(r.subject for r in rows))
     height = _BAR * (len(rows) + 1.2 * len(subjects)) + 0.9
-    with _figure(target, 9, height) as figure:
-        axes = figure.subplots()
+    with figure(target, 9, height) as drawing:
+        axes = drawing.subplots()
         at, ticks, labels = 0.0, [], []
         for subject in subjects:
             axes.text(
@@ -45,9 +30,9 @@ def plot_targets(results: Sequence[Result], titles: Mapping[str, str], target: P
             at += 1
             for r in (r for r in rows if r.subject == subject):
                 margin = _margin(r)
-                axes.barh(at, margin - 1, left=1, height=0.62, color=_BLUE if margin >= 1 else _ORANGE)
+                axes.barh(at, margin - 1, left=1, height=0.62, color=BLUE if margin >= 1 else ORANGE)
                 text = f" {number(r.value or 0.0)} {r.unit} ({r.target})".replace(" /s", "/s")
-                axes.text(max(margin, 1), at, text, va="center", fontsize=8.5, color=_GREY)
+                axes.text(max(margin, 1), at, text, va="center", fontsize=8.5, color=GREY)
                 ticks.append(at)
                 labels.append(r.what)
                 at += 1
@@ -69,13 +54,13 @@ def plot_targets(results: Sequence[Result], titles: Mapping[str, str], target: P
 def plot_time_to_quality(results: Sequence[Result], target: Path) -> None:
     """NLLH against time: a panel for each result that has curves, the first curve being ours."""
     rows = [r for r in results if r.curves]
-    with _figure(target, 1.2 + 4.2 * len(rows), 3.6) as figure:
-        panels = figure.subplots(1, len(rows), squeeze=False)[0]
+    with figure(target, 1.2 + 4.2 * len(rows), 3.6) as drawing:
+        panels = drawing.subplots(1, len(rows), squeeze=False)[0]
         for axes, r in zip(panels, rows, strict=True):
             best = max(score for curve in r.curves.values() for _, score in curve)
             first = min(seconds for curve in r.curves.values() for seconds, _ in curve)
             last = max(seconds for curve in r.curves.values() for seconds, _ in curve)
-            for (name, curve), colour in zip(r.curves.items(), (_BLUE, _ORANGE), strict=False):
+            for (name, curve), colour in zip(r.curves.items(), (BLUE, ORANGE), strict=False):
                 few = len(curve) < 10
                 seconds, score = curve[-1]
                 axes.plot(*zip(*curve, strict=True), color=colour, lw=1.8, marker="o" if few else "", ms=4)
@@ -84,8 +69,8 @@ def plot_time_to_quality(results: Sequence[Result], target: Path) -> None:
                 )
             if r.sense == "≥" and r.bound < 0:
                 aim = list(r.curves.values())[1][-1][1] + r.bound
-                axes.axhline(aim, color=_GREY, lw=1, ls=(0, (4, 3)))
-                axes.text(0.01, aim, "target", color=_GREY, va="bottom", transform=_across(axes))
+                axes.axhline(aim, color=GREY, lw=1, ls=(0, (4, 3)))
+                axes.text(0.01, aim, "target", color=GREY, va="bottom", transform=_across(axes))
             axes.set_ylim(best - _ROOM_BELOW, best + 0.1 * _ROOM_BELOW)
             axes.set_xscale("log")
             axes.set_xlim(first, 1.3 * last)
@@ -115,13 +100,3 @@ def _plain_ticks(value: float, _: Any) -> str:
 def _across(axes: Any) -> Any:
     """Coordinates with x as a share of the width, and y in data."""
     return axes.get_yaxis_transform()
-
-
-@contextmanager
-def _figure(target: Path, width: float, height: float) -> Iterator[Any]:
-    with mpl.rc_context(_STYLE):
-        figure = plt.figure(figsize=(width, height), layout="constrained")
-        yield figure
-        target.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(target, metadata={"Date": None} if target.suffix == ".svg" else None, dpi=160)
-        plt.close(figure)
