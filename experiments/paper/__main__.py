@@ -17,8 +17,8 @@ OPENING = """
 # The paper again
 
 Every table and figure of *Learning from aggregated data with a maximum entropy model* (Gilotte, Yahmed,
-Rohde), made with agglearn on the data at hand, beside the published figures. `make paper` runs what has not been
-run yet and writes this page and its figures from what is stored.
+Rohde), made with agglearn on the data at hand, beside the published figures. `make paper` runs what has not
+been run yet, and writes this page and its figures from what is stored.
 """
 
 if __name__ == "__main__":
