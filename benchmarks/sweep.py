@@ -18,8 +18,9 @@ from agglearn.field.local import LocalEngine
 from agglearn.field.problem import make_problem
 from agglearn.field.settings import FitSettings
 from agglearn.field.train import fit
+from agglearn.threads import in_threads
 from benchmarks.config import Config
-from benchmarks.measure import Result, at_least, not_measured, own_times, plain, seconds
+from benchmarks.measure import Result, at_least, not_measured, own_times, plain, seconds, wall
 from benchmarks.parts import watching
 from benchmarks.problems import Split, adult, bank
 
@@ -28,6 +29,7 @@ _SHORT, _LONG = 10, 100  # floats in a row: modalities of a feature
 _ROWS_A_SUM = 16  # rows added up for one chain: about the tables of a feature
 _IN_CACHE, _OUT_OF_CACHE = 1 << 14, 1 << 28  # bytes of all rows: L1 holds the first, no cache the other
 _LONG_FEATURES = 10  # of the shape with many modalities
+_STEPS = 20_000_000  # of arithmetic in registers
 _ITERATIONS = 30  # of a fit, after which the weights are no longer those of the start
 
 Floats = npt.NDArray[np.float64]
@@ -62,6 +64,7 @@ def run(config: Config) -> list[Result]:
             roof[row, place] = adds
             what = f"roofline, rows of {row}, {place}"
             results.append(plain(SUBJECT, what, adds / 1e9, "G adds/s", setting="one thread"))
+    results.append(_second_core(config))
     shapes = [_of_split(adult(), config), _many_modalities(config)]
     try:
         shapes.insert(1, _of_split(bank(0), config))
@@ -97,6 +100,24 @@ def _compare(shape: _Shape, roof: float, config: Config) -> list[Result]:
             two_s=two,
         ),
     ]
+
+
+def _second_core(config: Config) -> Result:
+    """What the machine itself gives a second thread: arithmetic in registers shares nothing but the cores."""
+    works = [partial(wall, partial(in_threads, n, lambda _: _in_registers(_STEPS))) for n in (1, 2)]
+    one, two = own_times(works, config.sweep_repeat)
+    what = "arithmetic in registers, speed of two threads / one"
+    return plain(SUBJECT, what, 2 * one / two, "×", setting="the most a second thread can gain here")
+
+
+@njit(nogil=True)
+def _in_registers(steps):  # type: ignore[no-untyped-def]
+    state = np.uint64(88172645463325252)
+    for _ in range(steps):
+        state ^= state << np.uint64(13)
+        state ^= state >> np.uint64(7)
+        state ^= state << np.uint64(17)
+    return state
 
 
 def _engine(shape: _Shape, threads: int) -> LocalEngine:

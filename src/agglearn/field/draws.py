@@ -18,6 +18,8 @@ from agglearn.field.rng import uniform32, uniform64
 
 SHORT = 128  # chains drawn for at a time where rows are one line: rows and logits stay in L1
 LOGITS = 1 << 19  # floats of logits at a time where rows are longer: the L3 cache takes them
+BATCH = LOGITS // (2 * WIDTH)  # chains at a time, at most
+_FEW_ROWS = 512  # of one line: L1 keeps them anyway
 _REUSE = 16  # times each row is to be used, on average, while its line is in cache
 
 _LINE, _LANES = np.uint64(WIDTH), np.uint64(LANES)
@@ -44,11 +46,11 @@ class Scratch(NamedTuple):
 @njit(cache=True, nogil=True, error_model="numpy")
 def batch_size(plan, f):  # type: ignore[no-untyped-def]
     """How many chains to draw the feature for at a time."""
-    if plan.lines[f] == 1:
+    if plan.lines[f] == 1 and plan.heights[f] <= _FEW_ROWS:
         return SHORT
     n_views = plan.first_view[f + 1] - plan.first_view[f]
     enough = np.int64(np.uint64(_REUSE) * plan.heights[f] // n_views)
-    return max(SHORT, min(enough, LOGITS // np.int64(plan.lines[f] * _LINE)))
+    return max(SHORT, min(enough, LOGITS // np.int64(plan.lines[f] * _LINE), BATCH))
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -62,7 +64,7 @@ def gibbs(plan, weights, n_proposals, f, label, key, scratch, size, begin, end):
     run = find_rows(plan, f, scratch.codes, size, begin, end, scratch.rows)
     column = np.uint64(f) * np.uint64(size) + np.uint64(begin)
     line_start = np.uint64(label) * plan.matrix[-1] + plan.matrix[f]
-    often = lines > 1 and count * n_views > plan.heights[f]
+    often = plan.heights[f] > _FEW_ROWS and count * n_views > plan.heights[f]
     for line in range(lines):
         if often:
             scratch.greatest[0] = _fetch(weights.matrices, line_start, plan.heights[f])
@@ -129,8 +131,9 @@ def metropolis(  # type: ignore[no-untyped-def]
         for k in range(_ONE, each):
             spot = uniform64(key, counter) * np.float64(card)
             v = np.uint64(spot)
-            alias = np.uint64(proposals.alias[law + v])
-            v = v if spot - np.float64(v) < proposals.threshold[law + v] else alias
+            place = proposals.spots[law + v]
+            kept = (spot - np.float64(v)) * 65536.0 < np.float64(place >> np.uint32(16))
+            v = v if kept else np.uint64(place & np.uint32(65535))
             scratch.values[i * each + k] = v
             scratch.ratios[i * each + k] = -proposals.log_density[law + v]
             counter += np.uint64(2)

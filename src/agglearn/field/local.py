@@ -167,7 +167,8 @@ class LocalEngine:
         in_threads(workers, lambda w: prepare(plan, mu, theta, weights, w, workers))
         key = stream_key(self.seed, iteration, _FEATURES)
         sweepers = self._workers(_DRAW * self._codes.size)
-        tile, steps = tile_size(self.n_chains, sweepers), self.proposals_per_feature
+        proposing = bool((self._proposals.start >= 0).any())
+        tile, steps = tile_size(self.n_chains, sweepers, proposing), self.proposals_per_feature
 
         def move(worker: int) -> tuple[int, int]:
             scratch = new_scratch(plan, tile, steps)

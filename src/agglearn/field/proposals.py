@@ -9,7 +9,8 @@ are proposed from a law that is close to it and costs nothing to draw from::
 with z the value of the *neighbour*: of the features that share a plain pair table with this one, the
 one that says most about it (greatest mutual information). Both parts are lightly smoothed, so that
 every value is proposed sooner or later. One alias table (Walker, 1977) for each z draws a value from
-two numbers looked up.
+one place looked up. A place is eight bytes, half of them the value's log q, because the chains look up
+places at random and each costs a trip to memory.
 """
 
 from typing import NamedTuple
@@ -36,24 +37,23 @@ class Proposals(NamedTuple):
         For each feature, or -1 where it has no proposals and is drawn exactly.
     neighbour
         The feature whose value the proposals depend on, or -1 where they depend on none.
-    threshold, alias
-        Spot k, taken uniformly, stands for value k with probability ``threshold`` and for ``alias``
-        otherwise.
+    spots
+        Spot k, taken uniformly, stands for value k with probability ``(spot >> 16) / 65536``, and for the
+        value ``spot & 65535`` otherwise.
     log_density
-        log q of each value.
+        log q of each value; it shares its memory with the spots, one after the other.
     """
 
     start: npt.NDArray[np.int64]
     neighbour: npt.NDArray[np.int64]
-    threshold: npt.NDArray[np.float32]
-    alias: npt.NDArray[np.uint16]
+    spots: npt.NDArray[np.uint32]
     log_density: npt.NDArray[np.float32]
 
 
 def no_proposals(n_features: int) -> Proposals:
     """Every feature drawn exactly."""
     none = np.full(n_features, -1, np.int64)
-    return Proposals(none, none, np.empty(0, np.float32), np.empty(0, np.uint16), np.empty(0, np.float32))
+    return Proposals(none, none, *_places(0))
 
 
 def build_proposals(layout: Layout, d: Floats, exact_up_to: int = 100) -> Proposals:
@@ -75,14 +75,18 @@ def build_proposals(layout: Layout, d: Floats, exact_up_to: int = 100) -> Propos
         start[f] = size
         size += law.size
         laws.append(law)
-    threshold = np.empty(size, np.float32)
-    alias = np.empty(size, np.uint16)
-    log_density = np.empty(size, np.float32)
+    spots, log_density = _places(size)
     at = 0
     for law in laws:
-        _fill_alias(np.ascontiguousarray(law), threshold, alias, log_density, at)
+        _fill_alias(np.ascontiguousarray(law), spots, log_density, at)
         at += law.size
-    return Proposals(start, neighbour, threshold, alias, log_density)
+    return Proposals(start, neighbour, spots, log_density)
+
+
+def _places(size: int) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.float32]]:
+    """Spots and log densities that take turns in memory."""
+    places = np.empty((size, 2), np.uint32)
+    return places[:, 0], places.view(np.float32)[:, 1]
 
 
 def _law(layout: Layout, d: Floats, f: int) -> tuple[int, Floats]:
@@ -112,7 +116,7 @@ def _law(layout: Layout, d: Floats, f: int) -> tuple[int, Floats]:
 
 
 @njit(cache=True, nogil=True)
-def _fill_alias(law, threshold, alias, log_density, at):  # type: ignore[no-untyped-def]
+def _fill_alias(law, spots, log_density, at):  # type: ignore[no-untyped-def]
     """Vose's algorithm for each row of ``law``."""
     rows, card = law.shape
     share = np.empty(card)
@@ -123,8 +127,7 @@ def _fill_alias(law, threshold, alias, log_density, at):  # type: ignore[no-unty
         n_small = n_large = 0
         for v in range(card):
             share[v] = law[z, v] * card
-            threshold[row + v] = 1.0
-            alias[row + v] = v
+            spots[row + v] = v  # itself, whatever the threshold
             if share[v] < 1.0:
                 small[n_small] = v
                 n_small += 1
@@ -134,8 +137,8 @@ def _fill_alias(law, threshold, alias, log_density, at):  # type: ignore[no-unty
         while n_small and n_large:
             n_small -= 1
             s, g = small[n_small], large[n_large - 1]
-            threshold[row + s] = share[s]
-            alias[row + s] = g
+            kept = min(np.ceil(share[s] * 65536.0), 65535.0)  # never 0: each value is proposed
+            spots[row + s] = np.uint32(kept) << np.uint32(16) | np.uint32(g)
             share[g] -= 1.0 - share[s]
             if share[g] < 1.0:
                 n_large -= 1
@@ -145,8 +148,8 @@ def _fill_alias(law, threshold, alias, log_density, at):  # type: ignore[no-unty
         # acceptance ratio is that of the sampler and not of the law it approximates
         drawn[:] = 0.0
         for v in range(card):
-            kept = np.float64(threshold[row + v])
+            kept = np.float64(spots[row + v] >> np.uint32(16)) / 65536.0
             drawn[v] += kept
-            drawn[alias[row + v]] += 1.0 - kept
+            drawn[spots[row + v] & np.uint32(65535)] += 1.0 - kept
         for v in range(card):
             log_density[row + v] = np.log(drawn[v] / card)

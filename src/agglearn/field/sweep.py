@@ -12,19 +12,20 @@ from math import exp, floor
 import numpy as np
 from numba import njit
 
-from agglearn.field.draws import LOGITS, SHORT, Scratch, batch_size, gibbs, metropolis
+from agglearn.field.draws import BATCH, LOGITS, SHORT, Scratch, batch_size, gibbs, metropolis
 from agglearn.field.lanes import LANES, WIDTH
 from agglearn.field.layout import Layout
 from agglearn.field.plan import Plan
 from agglearn.field.rng import uniform64
 
 _TILE = 8192  # chains
-_BATCH = LOGITS // (2 * WIDTH)  # most chains summed at a time where rows are longer than a line
+_LARGE_TILE = 32768  # where Metropolis steps read matrices that no cache holds: once for each tile
 
 
-def tile_size(n_chains: int, workers: int) -> int:
+def tile_size(n_chains: int, workers: int, proposing: bool) -> int:
     """Chains of a tile such that every worker has as many tiles."""
-    tiles = workers * max(1, -(-n_chains // (workers * _TILE)))
+    largest = _LARGE_TILE if proposing else _TILE
+    tiles = workers * max(1, -(-n_chains // (workers * largest)))
     return -(-n_chains // tiles)
 
 
@@ -101,7 +102,7 @@ def new_scratch(plan: Plan, tile: int, n_proposals: int) -> Scratch:
     """What one worker needs to write on."""
     views = int(np.diff(plan.first_view).max())
     lines = int(plan.lines.max())
-    batch = max(SHORT, min(tile, _BATCH))
+    batch = max(SHORT, min(tile, BATCH))
     values = tile * (n_proposals + 1)
     return Scratch(
         chains=np.empty(tile, np.uint64),
@@ -123,7 +124,7 @@ def scratch_needed(layout: Layout, n_proposals: int) -> int:
     """Bytes of the scratch of one worker, at most."""
     views = max((sum(f in s for s in layout.scopes) for f in range(layout.n_features)), default=1)
     lines = max(layout.cards, default=1) // WIDTH + 1
-    batch = max(SHORT, _BATCH)
-    of_tile = _TILE * (8 + 2 * layout.n_features + 4 * views + 10 * (n_proposals + 1))
+    batch = max(SHORT, BATCH)
+    of_tile = _LARGE_TILE * (8 + 2 * layout.n_features + 4 * views + 10 * (n_proposals + 1))
     of_batch = 4 * ((batch + 2 * WIDTH) * views + batch * (LANES + 2))
     return of_tile + of_batch + 4 * (max(LOGITS, lines * WIDTH) + lines)
