@@ -90,9 +90,9 @@ FULL = Config(
     code_rows=4_000_000,
     text_rows=2_000_000,
     cold_start=True,
-    mbi_features=(5, 6, 7, 8),
+    mbi_features=(5, 6, 7),
     mbi_iterations=1000,
-    mbi_seconds=120,
+    mbi_seconds=90,
     mbi_install=True,
 )
 QUICK = Config(
