@@ -50,7 +50,10 @@ ADKDD_LABELS = ("click", "sale")
 ADKDD_PAIRS_FILE = "aggregated_noisy_data_pairs.csv.gz"
 ADKDD_SINGLES_FILE = "aggregated_noisy_data_singles.csv.gz"
 ADKDD_TRAIN_FILE = "small_train.csv.gz"
+ADKDD_TRAIN_FILES = ("X_train.csv.gz", "y_train.csv.gz")
 ADKDD_TEST_FILES = ("X_test.csv.gz", "y_test.csv.gz")
+ADKDD_RECORDS_FILE = "criteo-ppml-challenge-adkdd21-dataset-raw-granular-data.csv.gz"
+ADKDD_MORE_FILE = "criteo-ppml-challenge-adkdd21-dataset-additional-test-data.csv.gz"
 
 _SIX_HOURS = 6 * 3600
 
@@ -159,8 +162,39 @@ def adkdd_tables(folder: Path | None = None) -> tuple[Path, Path]:
     )
 
 
+def adkdd_records(folder: Path | None = None) -> tuple[Path, Path]:
+    """Return the paths of the AdKDD'21 records, published after the challenge.
+
+    Both are CSV files with the columns ``hash_0`` … ``hash_18``, ``click`` and ``sale``, too large to load
+    at once: :func:`~agglearn.aggregate.api.aggregate` streams them.
+
+    Parameters
+    ----------
+    folder
+        Where the challenge's files are; the data home if not given.
+
+    Returns
+    -------
+    records
+        The 88 million records that the noisy tables count.
+    more
+        Some 4 million others, which no table counts.
+
+    Raises
+    ------
+    InputError
+        A file is missing, or not in the published format.
+    """
+    found = tuple(_locate(name, folder, ADKDD_PAGE) for name in (ADKDD_RECORDS_FILE, ADKDD_MORE_FILE))
+    for path in found:
+        _check_header(path, (*ADKDD_FEATURES, *ADKDD_LABELS), ",")
+    return found[0], found[1]
+
+
 def load_adkdd_train(folder: Path | None = None) -> pa.Table:
-    """Load the few individual records of the AdKDD'21 challenge, ``small_train.csv.gz``.
+    """Load the few individual records of the AdKDD'21 challenge.
+
+    They are in ``small_train.csv.gz``, or in ``X_train.csv.gz`` beside ``y_train.csv.gz``.
 
     Parameters
     ----------
@@ -177,6 +211,8 @@ def load_adkdd_train(folder: Path | None = None) -> pa.Table:
     InputError
         The file is missing, damaged, or not in the published format.
     """
+    if all(_find(name, folder) for name in ADKDD_TRAIN_FILES) and not _find(ADKDD_TRAIN_FILE, folder):
+        return _read_beside(ADKDD_TRAIN_FILES, folder)
     return _read_adkdd(_locate(ADKDD_TRAIN_FILE, folder, ADKDD_PAGE), (*ADKDD_FEATURES, *ADKDD_LABELS))
 
 
@@ -198,7 +234,12 @@ def load_adkdd_test(folder: Path | None = None) -> pa.Table:
     InputError
         A file is missing, damaged, or not in the published format, or the two differ in length.
     """
-    x_path, y_path = (_locate(name, folder, ADKDD_PAGE) for name in ADKDD_TEST_FILES)
+    return _read_beside(ADKDD_TEST_FILES, folder)
+
+
+def _read_beside(names: Sequence[str], folder: Path | None) -> pa.Table:
+    """Features from one file and the labels of the same records from another."""
+    x_path, y_path = (_locate(name, folder, ADKDD_PAGE) for name in names)
     table = _read_adkdd(x_path, ADKDD_FEATURES)
     labels = _read_adkdd(y_path, ADKDD_LABELS)
     if table.num_rows != labels.num_rows:
@@ -226,18 +267,21 @@ def _read_adkdd(path: Path, names: Sequence[str]) -> pa.Table:
 # -- both ----------------------------------------------------------------------------------------
 
 
-def _locate(packed_name: str, folder: Path | None, page: str) -> Path:
+def _find(packed_name: str, folder: Path | None) -> Path | None:
     """A file that may also lie unpacked, in the folder given or in the data folders."""
     name = packed_name.removesuffix(".gz")
     if folder is None:
-        found = find_file(name)
-        where = f"put it into {data_home()} (set {DATA_VARIABLE} for another folder)"
-    else:
-        candidates = (Path(folder) / name, Path(folder) / packed_name)
-        found = next((path for path in candidates if path.is_file()), None)
-        where = f"put it into {folder}"
+        return find_file(name)
+    candidates = (Path(folder) / name, Path(folder) / packed_name)
+    return next((path for path in candidates if path.is_file()), None)
+
+
+def _locate(packed_name: str, folder: Path | None, page: str) -> Path:
+    """The same file, or how to come by it."""
+    found = _find(packed_name, folder)
     if found is None:
-        raise InputError(f"{packed_name} is not there: get it from {page} and {where}")
+        where = f"{data_home()} (set {DATA_VARIABLE} for another folder)" if folder is None else folder
+        raise InputError(f"{packed_name} is not there: get it from {page} and put it into {where}")
     return found
 
 
