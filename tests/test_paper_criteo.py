@@ -111,8 +111,8 @@ def test_the_field_is_far_above_the_baselines_and_near_the_logistic(
     scores = {model: one["nllh"] for model, one in found.models.items()}
     baselines = max(v for k, v in scores.items() if k.startswith("naive_bayes") or k == "best_pair")
     assert scores["field"] > baselines + 0.02
-    # The logistic has half of the records. On ten seeds of such logs the field was from 0.02 below to 0.03
-    # above it; noise of σ = 17 costs the raw tables of so few records some more.
+    # The logistic has half of the records and no noise. Measured: 0.014 and 0.004 above it, 0.012 below with
+    # the noisy tables; five seeds of the chains were within 0.003 of one another.
     skyline = scores["logistic_same" if name == "raw" else "logistic"]
     assert scores["field"] > skyline - 0.03
     assert max(scores.values()) < found.truth
@@ -306,12 +306,12 @@ def test_cells_are_run_again_when_published_files_appear(
 # -- step sizes ----------------------------------------------------------------------------------
 
 STEPS = replace(step_sizes.QUICK, test_rows=10_000, iterations=45)
-LEFT_OUT = ("1-paper-2-large-mu", "2-paper-50-3-large", "3-agglearn-4-larger")  # to be quick
+LEFT_OUT = ("1-paper-2-large-mu", "2-paper-50", "3-agglearn-4-larger")  # to be quick
 
 
 @pytest.fixture(scope="module")
 def curves() -> dict[str, Found]:
-    runs = {name: run for name, run in step_sizes.RUNS.items() if name not in LEFT_OUT}
+    runs = {name: run for name, run in step_sizes.RUNS.items() if not name.startswith(LEFT_OUT)}
     return {name: step_sizes.measure(STEPS, run) for name, run in runs.items()}
 
 
@@ -322,9 +322,8 @@ def test_the_papers_step_diverges_when_it_is_large_on_both(curves: dict[str, Fou
 
 
 def test_a_longer_step_on_mu_pays(curves: dict[str, Found]) -> None:
-    for panel in ("2-paper-50", "3-agglearn"):
-        small, fast = (curves[f"{panel}-{run}"]["nllh"][-1] for run in ("1-small", "2-large-mu"))
-        assert fast > small + 0.005
+    small, fast = (curves[f"3-agglearn-{run}"]["nllh"][-1] for run in ("1-small", "2-large-mu"))
+    assert fast > small + 0.02
 
 
 def test_agglearns_step_does_not_diverge_where_the_papers_does(curves: dict[str, Found]) -> None:

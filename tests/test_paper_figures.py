@@ -14,6 +14,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 import agglearn
 from agglearn.baselines import LogOddsModel, one_hot
+from agglearn.datasets import write_adkdd_like
 from agglearn.datasets import xor as xor_records
 from agglearn.field.exact import ExactEngine
 from agglearn.field.layout import Layout
@@ -162,6 +163,21 @@ def test_three_way_information_is_what_pairs_do_not_show() -> None:
     true = np.where(law > 0, law, 1e-12)
     assert abs(three_way_information(three, true, other)) < 0.001  # 4/2n nats, with n = 20,000, is 0.0001
     assert ExactEngine(layout, 1.0).n_states == len(law)
+
+
+def test_adkdd_is_run_where_its_files_are_and_left_out_where_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = triplets.Sizes(share=1.0, every=200, chosen_on=1, lambdas=(4.0,))
+    (cell,) = [cell for cell in triplets.cells(sizes) if cell.name == "adkdd-00"]
+    monkeypatch.setenv("AGGLEARN_DATA", str(tmp_path))
+    (why,) = run_cells("triplets", [cell], Results(tmp_path / "results"))
+    assert "small_train.csv.gz is not there" in why
+    write_adkdd_like(tmp_path, rows=20_000, seed=0, max_modalities=120)
+    results = Results(tmp_path / "results")
+    assert run_cells("triplets", [cell], results) == []
+    (row, *_) = results["adkdd-00"]["triplets"]
+    assert all(name.startswith("hash_") for name in row["triplet"].split(" × "))
 
 
 def judge_on(model: LogOddsModel, part: Part) -> float:

@@ -264,9 +264,10 @@ def _draw(found: dict[str, list[Value]], target: Path) -> None:
             above.legend(loc="upper left", markerscale=2)
             below.axhline(0, color=GREY, lw=1)
             below.plot([row["information"] for row in rows], [_lost(row) for row in rows], color=BLUE, **dots)
-            below.set(xlabel="three-way information in X, nats (log scale from 0.001)")
-            below.set(ylabel="NLLH, logistic − field")
-            below.set_xscale("symlog", linthresh=0.001)
-            below.sharey(panels[1][0])
+            below.set(xlabel="three-way information in X, nats", ylabel="NLLH, logistic − field")
+            below.set_xscale("symlog", linthresh=0.001)  # most are 0 within chance, few are large
             above.grid()
             below.grid()
+            if below is not panels[1][0]:
+                below.sharex(panels[1][0])
+                below.sharey(panels[1][0])
