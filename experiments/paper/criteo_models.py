@@ -227,20 +227,23 @@ def logistic_on_codes(
     """The logistic regression of the module's docstring; every code must be known."""
     rate = float(y.mean())
     counts, _ = tally(codes, np.zeros(len(y)), layout, THREADS)
-    curvature = np.append(counts * rate * (1 - rate) + 2 * l2, len(y) * rate * (1 - rate))
+    seen = np.flatnonzero(counts)  # the others keep the weight 0
+    curvature = np.append(counts[seen] * rate * (1 - rate) + 2 * l2, len(y) * rate * (1 - rate))
     scale = 1 / np.sqrt(curvature)
+    theta = np.zeros(layout.n_cells)
 
     def loss(scaled: Floats) -> tuple[float, Floats]:
         weights = scaled * scale
-        theta, intercept = weights[:-1], float(weights[-1])
+        own, intercept = weights[:-1], float(weights[-1])
+        theta[seen] = own
         z = score_codes(codes, layout, theta, intercept, THREADS)
         residuals = expit(z) - y
         _, slope = tally(codes, residuals, layout, THREADS)
-        value = np.logaddexp(0.0, z).sum() - z[y].sum() + l2 * (theta @ theta)
-        gradient = np.append(slope + 2 * l2 * theta, residuals.sum())
+        value = np.logaddexp(0.0, z).sum() - z[y].sum() + l2 * (own @ own)
+        gradient = np.append(slope[seen] + 2 * l2 * own, residuals.sum())
         return float(value) / len(y), gradient * scale / len(y)
 
-    first = np.append(np.zeros(layout.n_cells), np.log(rate / (1 - rate)))
+    first = np.append(np.zeros(len(seen)), np.log(rate / (1 - rate)))
     with threadpool_limits(1):  # threads of BLAS that wait for vectors so short take the kernels' cores
         done = minimize(
             loss,
@@ -250,7 +253,8 @@ def logistic_on_codes(
             options={"maxiter": max_iter, "maxcor": _MEMORIES, "ftol": 1e-8, "gtol": 0.0},
         )
     weights = done.x * scale
-    return LogOddsModel(layout, weights[:-1], float(weights[-1]))
+    theta[seen] = weights[:-1]
+    return LogOddsModel(layout, theta, float(weights[-1]))
 
 
 def skyline(sample: HeldOut, layout: Layout, max_iter: int, judges: Judges) -> Found:

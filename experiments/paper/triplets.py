@@ -205,15 +205,17 @@ def _worst(name: str, rows: Sequence[Value]) -> list[str]:
     """The triplets on which the field loses most, and how that goes with what pairs do not show."""
     within = fmean(abs(_lost(row)) < TRIPLET_LARGEST_DIFFERENCE for row in rows)
     ahead = fmean(_lost(row) < 0 for row in rows)
-    hidden, others = (
-        [row for row in rows if (row["information"] > _HIDDEN) == is_so] for is_so in (True, False)
-    )
-    loss = [
-        f"{len(group):,} with {words} {_HIDDEN:g} nats of three-way information lose "
-        f"{fmean(row['lost_in_training'] for row in group):.4f} on the training records on average"
-        for words, group in (("more than", hidden), ("at most", others))
-        if group
-    ]
+    lost = {
+        is_hidden: [row["lost_in_training"] for row in rows if (row["information"] > _HIDDEN) == is_hidden]
+        for is_hidden in (True, False)
+    }
+    why = ""
+    if lost[True] and lost[False]:
+        why = (
+            f"On the training records the {len(lost[True]):,} with more than {_HIDDEN:g} nats of three-way "
+            f"information lose {fmean(lost[True]):.4f} on average, the other {len(lost[False]):,} "
+            f"{fmean(lost[False]):.4f}. "
+        )
     shown = [
         [
             row["triplet"],
@@ -230,7 +232,7 @@ def _worst(name: str, rows: Sequence[Value]) -> list[str]:
     return [
         "",
         f"**{_NAMES[name]}**: {within:.0%} of the triplets are within {TRIPLET_LARGEST_DIFFERENCE:g} of the "
-        f"logistic, and on {ahead:.0%} the field is ahead of it. The {', the '.join(loss)}. The worst:",
+        f"logistic, and on {ahead:.0%} the field is ahead of it. {why}The worst:",
         "",
         *table(
             [
