@@ -6,6 +6,7 @@ memory. Work is dealt out to threads in fixed pieces (blocks of records to score
 tally), so no two threads write to one place and no sum depends on how many there are.
 """
 
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,6 +36,7 @@ class Tables(NamedTuple):
     hash_sizes: npt.NDArray[np.uint64]
 
 
+@lru_cache(maxsize=8)
 def tables_of(layout: Layout) -> Tables:
     """The arrays of a layout that the kernels read."""
     arity = [len(scope) for scope in layout.scopes]

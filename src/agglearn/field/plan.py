@@ -224,6 +224,8 @@ def prepare_buckets(layout: Layout, mu: Floats, theta: Floats, weights: Weights)
     """Copy the weights of the hashed tables, for both labels."""
     start, one = 0, weights.buckets.size // 2
     for t, size in enumerate(layout.hash_sizes):
+        if not size:
+            continue
         cells = slice(layout.offsets[t], layout.offsets[t] + size)
         weights.buckets[start : start + size] = mu[cells]
         weights.buckets[one + start : one + start + size] = mu[cells] + theta[cells]
