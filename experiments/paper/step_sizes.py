@@ -124,7 +124,7 @@ RUNS = {
     "3-agglearn-4-larger": Run("0.1 on both", (0.1, 0.1), "guarded", 1.0, _RED),
     "3-agglearn-5-huge-unguarded": Run("0.5 on both, no guard", (0.5, 0.5), "unguarded", 1.0, _BROWN, ":"),
     "3-agglearn-6-huge": Run("0.5 on both", (0.5, 0.5), "guarded", 1.0, _BROWN),
-    "3-agglearn-7-default": Run("default", None, "guarded", FitSettings().lambda_mu, GREEN),
+    "3-agglearn-7-default": Run("default", None, "guarded", FitSettings().fixed_mu, GREEN),
 }
 
 

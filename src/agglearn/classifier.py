@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,10 +18,18 @@ from sklearn.exceptions import NotFittedError
 from agglearn.aggregate.sources import open_source
 from agglearn.errors import InputError
 from agglearn.field.checkpoint import Checkpoints, FitState
-from agglearn.field.settings import FitSettings
+from agglearn.field.choose import NOTHING_TO_CHOOSE_ON
+from agglearn.field.settings import FitSettings, Penalty
 from agglearn.model import Model
 from agglearn.score import RecordScore, score_predictions
-from agglearn.tables import AggregatedData
+from agglearn.tables import AggregatedData, Scope
+
+if TYPE_CHECKING:
+    from agglearn.trust.intervals import Posterior
+
+
+class NothingToChooseOnWarning(UserWarning):
+    """Penalties were to be chosen on held-out tables, and there were none."""
 
 
 class UnknownValuesWarning(UserWarning):
@@ -41,7 +49,9 @@ class MaxEntClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     lambda_theta, lambda_mu
-        Penalties on θ (None finds one from the tables), and on how far μ goes from its start μ₀.
+        Penalties on θ, and on how far μ goes from its start μ₀. ``"auto"`` for λ_θ chooses both on held-out
+        tables, a number for either pins it; without such tables, or by default, a rule from the tables finds
+        λ_θ, and λ_μ is 0.1.
     iterations
         The most iterations; training stops earlier when the predictions have come to rest.
     chains
@@ -84,8 +94,8 @@ marginal_label, start, averaging, engine, exact_up_to, proposals, tolerance
     def __init__(
         self,
         *,
-        lambda_theta: float | None = FitSettings.lambda_theta,
-        lambda_mu: float = FitSettings.lambda_mu,
+        lambda_theta: Penalty = FitSettings.lambda_theta,
+        lambda_mu: Penalty = FitSettings.lambda_mu,
         iterations: int = FitSettings.iterations,
         chains: int | None = FitSettings.chains,
         growth: int = FitSettings.growth,
@@ -130,7 +140,7 @@ marginal_label, start, averaging, engine, exact_up_to, proposals, tolerance
 
     def fit(
         self,
-        X: AggregatedData,
+        X: AggregatedData | Sequence[AggregatedData],
         y: None = None,
         *,
         on_iteration: Callable[[FitState], None] | None = None,
@@ -142,21 +152,27 @@ marginal_label, start, averaging, engine, exact_up_to, proposals, tolerance
         Parameters
         ----------
         X
-            The tables.
+            The tables, or several parts of them from disjoint records: they are added up, and penalties that
+            are ``"auto"`` are chosen by cross-validation over the parts.
         on_iteration
             Called with the state after each iteration, for a display.
         checkpoints
             Where to keep states, and to go on from if there are any.
         valid
-            Tables of other records, to score now and then; the scores stand in the history.
+            Tables of other records, to score now and then; the scores stand in the history. Penalties that
+            are ``"auto"`` are chosen on them.
         """
-        if not isinstance(X, AggregatedData):
-            raise InputError(
-                f"fit takes aggregated data, not {type(X).__name__}: make it with agglearn.aggregate()"
-            )
+        parts: list[Any] = list(X) if isinstance(X, list | tuple) else [X]
+        for part in parts:
+            if not isinstance(part, AggregatedData):
+                raise InputError(
+                    f"fit takes aggregated data, not {type(part).__name__}: make it with agglearn.aggregate()"
+                )
         settings = FitSettings(**{f.name: getattr(self, f.name) for f in fields(FitSettings)})
+        if settings.to_choose and valid is None and len(parts) < 2:
+            warnings.warn(NOTHING_TO_CHOOSE_ON, NothingToChooseOnWarning, stacklevel=2)
         model, seconds = Model.fit(
-            X,
+            parts,
             settings,
             label=self.label,
             threads=self.threads,
@@ -195,6 +211,37 @@ marginal_label, start, averaging, engine, exact_up_to, proposals, tolerance
         """Probabilities of the two classes, a row for each record."""
         log_odds = self.decision_function(X)
         return np.column_stack([expit(-log_odds), expit(log_odds)])
+
+    def predict_interval(self, X: Any, level: float = 0.9, seed: int = 0) -> npt.NDArray[np.float64]:
+        """Intervals for the probability of the positive class: lower and upper end, a row for each record.
+
+        An interval of level 0.9 holds the true probability of nine records in ten, if the records behind the
+        tables come from a field over those tables. What no table shows, it does not cover.
+        """
+        model, posterior = self._fitted(), self._posterior(seed)
+        ends, unknown = [np.zeros((0, 2))], np.zeros(self.n_features_in_, np.int64)
+        for _, codes, count in model.code_records(open_source(X)):
+            ends.append(np.column_stack(posterior.log_odds(codes, level, self.threads)))
+            unknown += count
+        warn_unknown(model, unknown)
+        return np.asarray(expit(np.concatenate(ends)))
+
+    def weight_intervals(
+        self, level: float = 0.9, seed: int = 0
+    ) -> dict[Scope, tuple[npt.NDArray[np.floating], npt.NDArray[np.floating]]]:
+        """Intervals for the weights θ of each table: lower and upper ends, in the table's shape."""
+        model = self._fitted()
+        lower, upper = self._posterior(seed).weights(level)
+        table = model.layout.table
+        return {scope: (table(lower, t), table(upper, t)) for t, scope in enumerate(model.scopes)}
+
+    def _posterior(self, seed: int) -> Posterior:
+        """Made when first asked for, and kept: it takes about as long as a fit."""
+        model = self._fitted()
+        kept = getattr(self, "_posterior_kept", None)
+        if kept is None or kept[0] is not model or kept[1] != seed:
+            self._posterior_kept = kept = (model, seed, model.posterior(seed=seed, threads=self.threads))
+        return kept[2]
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """The likelier class of each record."""

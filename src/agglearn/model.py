@@ -8,6 +8,7 @@ tables, settings and seed.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,14 +20,15 @@ import pyarrow as pa
 from scipy.special import expit
 
 from agglearn.aggregate.sources import Source
-from agglearn.errors import InputError, StoreError, TableError
+from agglearn.errors import InputError, StoreError
 from agglearn.field.checkpoint import Checkpoints, FitState, fingerprint
+from agglearn.field.choose import Choice, choose
 from agglearn.field.exact import ExactEngine
-from agglearn.field.heldout import TableScore, score_heldout
+from agglearn.field.folds import add_parts, folds_of, one_fold
 from agglearn.field.kernels import score_codes
 from agglearn.field.layout import Layout
 from agglearn.field.local import LocalEngine
-from agglearn.field.problem import heldout_problem, make_problem, matching
+from agglearn.field.problem import make_problem
 from agglearn.field.settings import FitSettings
 from agglearn.field.train import Fit
 from agglearn.field.train import fit as train
@@ -44,6 +46,8 @@ from agglearn.threads import thread_count
 
 if TYPE_CHECKING:
     from agglearn.score import RecordScore
+    from agglearn.trust.intervals import Posterior
+    from agglearn.trust.score import HeldoutScore
 
 FORMAT = "agglearn.model"
 VERSION = 1
@@ -91,7 +95,7 @@ class Model:
     @classmethod
     def fit(
         cls,
-        data: AggregatedData,
+        data: AggregatedData | Sequence[AggregatedData],
         settings: FitSettings | None = None,
         *,
         label: str | None = None,
@@ -103,26 +107,49 @@ class Model:
         """Fit a field to aggregated data; gives the model and the seconds it took.
 
         The parameters are those of :func:`agglearn.field.train.fit`, with ``valid`` as aggregated data.
+        Several data are parts of disjoint records, and are added up. Penalties that are ``"auto"`` in the
+        settings are chosen on ``valid`` if it is given, or else by cross-validation over the parts.
         """
+        began = time.perf_counter()
+        settings = settings or FitSettings()
+        parts = [data] if isinstance(data, AggregatedData) else list(data)
+        whole = add_parts(parts)
+        heldout = None if valid is None else one_fold(whole, valid, label)
+        folds = [heldout] if heldout else folds_of(parts, label) if settings.to_choose else []
+        choice = None
+        if settings.to_choose and folds:
+            choice = choose(
+                folds, settings, threads=threads, on_iteration=on_iteration, checkpoints=checkpoints
+            )
         fit = train(
-            make_problem(data, label),
-            settings,
+            heldout.train if heldout else make_problem(whole, label),
+            choice.applied_to(settings) if choice else settings,
             threads=threads,
             on_iteration=on_iteration,
             checkpoints=checkpoints,
-            valid=None if valid is None else heldout_problem(valid, data, label),
+            valid=heldout.valid if heldout else None,
+            stop_by_valid=choice is not None,
         )
-        chosen = data.schema.labels[data.label_index(label)]
-        return cls._of_fit(fit, data.schema, chosen, tuple(data.tables)), fit.seconds
+        chosen = whole.schema.labels[whole.label_index(label)]
+        model = cls._of_fit(fit, whole, chosen, settings, choice)
+        return model, time.perf_counter() - began
 
     @classmethod
-    def _of_fit(cls, fit: Fit, schema: Schema, label: Label, scopes: Sequence[Scope]) -> Model:
+    def _of_fit(
+        cls,
+        fit: Fit,
+        data: AggregatedData,
+        label: Label,
+        settings: FitSettings,
+        choice: Choice | None,
+    ) -> Model:
         """The model that a fit ended with."""
         chains = fit.engine.chains if isinstance(fit.engine, LocalEngine) else None
+        noise = [table.noise.sigma if table.noise else 0.0 for table in data.tables.values()]
         return cls(
-            schema=Schema(schema.features, (label,)),
+            schema=Schema(data.schema.features, (label,)),
             label=label,
-            scopes=tuple(scopes),
+            scopes=tuple(data.tables),
             layout=fit.problem.layout,
             mu=fit.mu,
             theta=fit.theta,
@@ -130,14 +157,17 @@ class Model:
             chains=chains,
             rows=fit.problem.rows,
             positives=fit.problem.positives,
-            settings=asdict(fit.settings),
+            settings=asdict(settings),
             summary={
                 "iterations": fit.iterations,
                 "lambda_theta": fit.state.lambda_theta,
+                "lambda_mu": fit.settings.fixed_mu,
                 "stopped_because": fit.state.stopped_because,
                 "chains": 0 if chains is None else len(chains),
                 "steps_halved": round(-np.log2(fit.state.step_scale)),
                 "tables": fingerprint(fit.problem),
+                **({"noise": noise} if any(noise) else {}),
+                **({"choice": choice.to_json()} if choice else {}),
             },
             history=fit.state.history,
         )
@@ -153,11 +183,27 @@ class Model:
 
         The batches hold the features and ``others``.
         """
+        for batch, codes, unknown in self.code_records(source, others):
+            yield batch, self.log_odds(codes, threads), unknown
+
+    def code_records(
+        self, source: Source, others: Sequence[str] = ()
+    ) -> Iterator[tuple[Any, npt.NDArray[np.uint16], Counts]]:
+        """For each batch of raw records: the batch, the codes, and unknown values per feature."""
         require_columns(self.schema.names, source.columns)
         cards = np.array(self.schema.cards)[:, None]
         for batch in source.batches(list(dict.fromkeys([*self.schema.names, *others]))):
             codes = self.schema.encode(batch)
-            yield batch, self.log_odds(codes, threads), (codes >= cards).sum(axis=1)
+            yield batch, codes, (codes >= cards).sum(axis=1)
+
+    def posterior(self, draws: int | None = None, seed: int = 0, threads: int | None = None) -> Posterior:
+        """What the tables leave open about the weights, for intervals of predictions and weights.
+
+        The parameters are those of :func:`agglearn.trust.intervals.model_posterior`.
+        """
+        from agglearn.trust.intervals import model_posterior
+
+        return model_posterior(self, draws, seed, threads)
 
     def evaluate(
         self,
@@ -178,14 +224,11 @@ class Model:
             on_rows(batch.num_rows)
         return score_predictions(np.concatenate(labels), np.concatenate(scores)), unknown
 
-    def evaluate_tables(self, heldout: AggregatedData, threads: int | None = None) -> TableScore:
-        """The score on tables of other records."""
-        problem = make_problem(matching(heldout, self.schema, self.scopes), self.label.name)
-        if problem.layout != self.layout:
-            raise TableError("the held-out tables are not hashed as the field's are")
-        chains = self._exact_draws(20_000, 0) if self.chains is None else self.chains
-        codes = np.ascontiguousarray(chains.T)
-        return score_heldout(problem, codes, self.theta, self.intercept, thread_count(threads))
+    def evaluate_tables(self, heldout: AggregatedData, threads: int | None = None) -> HeldoutScore:
+        """The score on tables of other records: :func:`agglearn.score_tables`."""
+        from agglearn.trust.score import score_tables
+
+        return score_tables(self, heldout, threads=threads)
 
     def sample(self, n: int, seed: int = 0, threads: int | None = None) -> Iterator[Any]:
         """Draw synthetic records with their label in raw values, as Arrow tables of bounded size.

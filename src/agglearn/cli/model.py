@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from agglearn.compare import Comparison
     from agglearn.model import Model
     from agglearn.score import RecordScore
+    from agglearn.trust.calibration import Calibration
 
 Threads = Annotated[int | None, typer.Option(help="Threads (default: all cores); never changes the result.")]
 Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
@@ -25,13 +26,29 @@ ModelPath = Annotated[str, typer.Argument(metavar="MODEL", help="A .model folder
 
 @app.command()
 def fit(
-    tables: Annotated[str, typer.Argument(metavar="TABLES", help="An .agg folder.")],
+    tables: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="TABLES...",
+            help="An .agg folder; several, of disjoint records, are added up as merge does.",
+        ),
+    ],
     output: Annotated[str, typer.Option("--output", "-o", help="Where to write, a name ending in .model.")],
     label: Annotated[str | None, typer.Option(help="The label, where the tables have several.")] = None,
     lambda_theta: Annotated[
-        str, typer.Option(help="Penalty on θ, the weights that predict; auto finds one from the tables.")
-    ] = "auto",
-    lambda_mu: Annotated[float, typer.Option(help="Penalty on how far μ goes from its start.")] = 0.1,
+        str | None,
+        typer.Option(
+            help="Penalty on θ, the weights that predict: a number, or auto to choose it on --valid or by "
+            "cross-validation over several TABLES (default: a rule from the counts)."
+        ),
+    ] = None,
+    lambda_mu: Annotated[
+        str | None,
+        typer.Option(
+            help="Penalty on how far μ goes from its start: a number, or auto (default: auto where "
+            "--lambda-theta is, else 0.1)."
+        ),
+    ] = None,
     chains: Annotated[int | None, typer.Option(help="Number of chains (default: by the records).")] = None,
     iterations: Annotated[int, typer.Option(help="The most iterations.")] = 500,
     engine: Annotated[str, typer.Option(help="local, or exact for a handful of small features.")] = "local",
@@ -41,7 +58,7 @@ def fit(
         float, typer.Option(help="Stop when predicted log-odds move by less in ten iterations.")
     ] = 0.05,
     valid: Annotated[
-        str | None, typer.Option(help="An .agg of other records, to score while training.")
+        str | None, typer.Option(help="An .agg of other records, to score on and choose penalties by.")
     ] = None,
     threads: Threads = None,
     seed: Seed = 0,
@@ -53,6 +70,7 @@ def fit(
     """Fit the maximum-entropy model to tables."""
     from agglearn import store
     from agglearn.field.checkpoint import Checkpoints
+    from agglearn.field.choose import NOTHING_TO_CHOOSE_ON
     from agglearn.field.settings import FitSettings
     from agglearn.model import FORMAT, Model
     from agglearn.progress import meter
@@ -65,8 +83,8 @@ def fit(
     if checkpoint and not resume and Path(checkpoint).is_dir() and any(Path(checkpoint).iterdir()):
         raise InputError(f"{checkpoint} is not empty: go on with --resume {checkpoint}, or name a new folder")
     settings = FitSettings(
-        lambda_theta=_penalty(lambda_theta),
-        lambda_mu=lambda_mu,
+        lambda_theta=_penalty("--lambda-theta", lambda_theta),
+        lambda_mu=_penalty("--lambda-mu", lambda_mu),
         chains=chains,
         iterations=iterations,
         engine=engine,
@@ -75,9 +93,12 @@ def fit(
         tolerance=tolerance,
         seed=seed,
     )
-    data = store.load(tables)
+    data = [store.load(path) for path in tables]
+    heldout = store.load(valid) if valid else None
+    if settings.to_choose and heldout is None and len(data) < 2:
+        say(NOTHING_TO_CHOOSE_ON)
     checkpoints = Checkpoints(Path(folder), checkpoint_every) if folder else None
-    if resume and checkpoints and not checkpoints.found():
+    if resume and checkpoints and not checkpoints.begun:
         say(f"{resume} holds no checkpoint: the run starts from the beginning")
     with meter("fitting", iterations, "iterations", show=not json) as advance:
         model, seconds = Model.fit(
@@ -86,11 +107,14 @@ def fit(
             label=label,
             threads=threads,
             on_iteration=lambda state: advance(1, _misfit(state.history[-1])),
-            valid=store.load(valid) if valid else None,
+            valid=heldout,
             checkpoints=checkpoints,
         )
     model.save(target)
-    last = model.history[-1]
+    last = dict(model.history[-1])
+    if heldout is not None:  # as evaluate will say: the chains have moved since the last look at them
+        score = model.evaluate_tables(heldout, threads)
+        last |= {"valid_nllh": score.nllh, "valid_nllh_se": score.nllh_se}
     if model.summary["steps_halved"]:
         say(f"the fit grew worse on the way: steps were halved {model.summary['steps_halved']} times")
     if json:
@@ -99,12 +123,13 @@ def fit(
                 "iterations": model.summary["iterations"],
                 "seconds": seconds,
                 "lambda_theta": model.summary["lambda_theta"],
-                "lambda_mu": lambda_mu,
+                "lambda_mu": model.summary["lambda_mu"],
                 "stopped_because": model.summary["stopped_because"],
                 "chains": model.summary["chains"],
                 "misfit_d": last["misfit_d"],
                 "misfit_c": last["misfit_c"],
                 **{name: last[name] for name in ("valid_nllh", "valid_nllh_se") if name in last},
+                **{name: model.summary[name] for name in ("choice",) if name in model.summary},
                 "path": str(target),
             }
         )
@@ -112,15 +137,27 @@ def fit(
         n = f"{model.summary['iterations']} iterations of {model.summary['chains']:,} chains"
         print(f"{target}: {n} in {seconds:.1f} s ({model.summary['stopped_because']})")
         print(f"  penalty {model.summary['lambda_theta']:.3g}; {_misfit(last)}")
+        if "choice" in model.summary:
+            _show_choice(model.summary["choice"])
 
 
-def _penalty(text: str) -> float | None:
-    if text == "auto":
-        return None
+def _penalty(option: str, text: str | None) -> float | Literal["auto"] | None:
+    if text is None or text == "auto":
+        return None if text is None else "auto"
     try:
         return float(text)
     except ValueError:
-        raise InputError(f"--lambda-theta {text!r} is neither a number nor auto") from None
+        raise InputError(f"{option} {text!r} is neither a number nor auto") from None
+
+
+def _show_choice(choice: Mapping[str, Any]) -> None:
+    folds = f" of {choice['folds']} folds" if choice["folds"] > 1 else ""
+    print(f"  penalties chosen on held-out tables{folds}, at the cost of {choice['work']:.1f} fits:")
+    print("         λ_θ      λ_μ   NLLH beside the first, and the standard error of the last step")
+    for n, point in enumerate(choice["path"]):
+        gain = f"{point['gain']:+.4f} ± {point['gain_se']:.4f}" if n else ""
+        print(f"    {point['lambda_theta']:>8.3g} {point['lambda_mu']:>8.3g}   {gain}".rstrip())
+    print(f"    {choice['lambda_theta']:>8.3g} {choice['lambda_mu']:>8.3g}   taken")
 
 
 def _misfit(entry: Mapping[str, Any]) -> str:
@@ -164,18 +201,34 @@ def evaluate(
 def _evaluate_tables(model: Model, path: str, threads: int | None, json: bool) -> None:
     from agglearn import store
 
-    heldout = store.load(path)
-    score = model.evaluate_tables(heldout, threads)
+    score = model.evaluate_tables(store.load(path), threads)
     if json:
         print_json(score.to_json())
         return
     print(f"{score.rows:,.0f} records behind the tables, {score.positives / score.rows:.2%} positive")
-    print(f"  NLLH     {score.nllh:.4f} ± {score.nllh_se:.4f}")
+    print(f"  NLLH     {score.nllh:.4f} ± {score.nllh_se:.4f}   (1 − log loss / entropy of the label)")
     print(f"  log loss {score.log_loss:.4f}")
     print(f"  AUC      {score.auc:.4f}   as the model itself expects it")
     print(f"  Brier    {score.brier:.4f}   as the model itself expects it")
-    print("  Tables do not show structure among three or more features; where there is some, this NLLH is")
-    print("  mostly too high. The tables must come from other records than the model's.")
+    own = f"± {score.records_se:.4f}"
+    print(f"  ± holds for all records of this kind; for the very ones behind the tables NLLH is {own}.")
+    print("  The tables must be of other records than the model's. They cannot show all: NLLH is too high")
+    print("  where three or more features hang together, too low where the model has too little penalty.")
+    _show_calibration(score.calibration)
+
+
+def _show_calibration(calibration: Calibration) -> None:
+    print(
+        f"  calibration: {calibration.far:,} of {calibration.cells:,} cells are over 3 standard errors off,"
+    )
+    print(f"  about {calibration.far_by_chance:,.1f} would be by chance; farthest off are")
+    for group in (*calibration.tables[:3], *calibration.features[:3]):
+        mean_square = group.chi2 / max(group.cells, 1)
+        print(f"    {group.name:<40} mean z² {mean_square:>5.2f} over {group.cells:,} cells")
+    print(f"  {'z':>9}{'records':>10}{'expected':>10}{'observed':>10}  in the cells farthest off")
+    for cell in calibration.worst[:5]:
+        rates = f"{cell.expected:>10.2%}{cell.observed:>10.2%}"
+        print(f"  {cell.z:>+9.1f}{cell.records:>10,.0f}{rates}  {cell.name}")
 
 
 def _say_unknown(model: Model, unknown: Any) -> None:
@@ -203,7 +256,12 @@ def predict(
     records: Annotated[list[str], typer.Argument(metavar="RECORDS...", help="Files, globs or folders.")],
     output: Annotated[str, typer.Option("--output", "-o", help="A .parquet or .csv file to write.")],
     keep: Annotated[list[str] | None, typer.Option(help="Columns to copy beside the score.")] = None,
+    interval: Annotated[
+        float | None,
+        typer.Option(help="Also write lower and upper ends of intervals of this level, such as 0.9."),
+    ] = None,
     threads: Threads = None,
+    seed: Seed = 0,
     separator: Separator = None,
     encoding: Encoding = "utf8",
     missing: Missing = None,
@@ -224,19 +282,30 @@ def predict(
     source = open_source(records, read_options(separator, encoding, missing))
     kept = names(keep)
     require_columns([*loaded.schema.names, *kept], source.columns)
-    if "probability" in kept:
-        raise InputError("--keep probability: the score has that name; rename the column of the records")
+    for name in ("probability", *(("lower", "upper") if interval is not None else ())):
+        if name in kept:
+            raise InputError(f"--keep {name}: the score has that name; rename the column of the records")
     if Path(output).exists() and any(path.samefile(output) for path in expand(records)):
         raise InputError(f"{output} is one of the files with records: name another output")
+    posterior = None
+    if interval is not None:
+        from agglearn.trust.intervals import check_level
+
+        check_level(interval)
+        posterior = loaded.posterior(seed=seed, threads=threads)
     unknown = np.zeros(len(loaded.schema.names), np.int64)
     rows = 0
     with (
         record_writer(Path(output)) as write,
         meter("predicting", source.rows, show=not json) as advance,
     ):
-        for batch, log_odds, count in loaded.score_records(source, kept, threads):
+        for batch, codes, count in loaded.code_records(source, kept):
             columns = {name: batch.column(name) for name in kept}
-            write({**columns, "probability": expit(log_odds)})
+            columns["probability"] = expit(loaded.log_odds(codes, threads))
+            if posterior is not None and interval is not None:
+                lower, upper = posterior.log_odds(codes, interval, threads)
+                columns |= {"lower": expit(lower), "upper": expit(upper)}
+            write(columns)
             unknown += count
             rows += batch.num_rows
             advance(batch.num_rows)

@@ -1,7 +1,9 @@
 """States of a training run on disk, so that a run that was killed goes on where it was.
 
 A checkpoint is a folder ``iteration-000120`` inside the folder given, written whole or not at all. The
-two newest are kept: a kill at any moment leaves at least the one before.
+two newest are kept: a kill at any moment leaves at least the one before. Where penalties are chosen first
+(:mod:`.choose`), ``fold-1``, ``fold-2`` … hold checkpoints of the fits that this begins with, and give way to
+``choice`` once it is made.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from agglearn.store import new_folder, read_arrays, read_manifest, write_arrays,
 
 FORMAT = "agglearn.checkpoint"
 VERSION = 1
-_NAME = "iteration-"
+_NAME, _FOLD, _CHOICE = "iteration-", "fold-", "choice"
 _KEPT = 2
 
 Floats = npt.NDArray[np.float64]
@@ -69,7 +71,8 @@ class Checkpoints:
             raise InputError(f"checkpoint-every {self.every} must be at least 0")
         if self.folder.exists() and not self.folder.is_dir():
             raise StoreError(f"{self.folder} is a file: checkpoints need a folder")
-        foreign = [p for p in self.folder.glob("*") if not p.name.startswith((_NAME, "."))]
+        ours = (_NAME, _FOLD, _CHOICE, ".")
+        foreign = [p for p in self.folder.glob("*") if not p.name.startswith(ours)]
         if foreign:
             raise StoreError(f"{foreign[0]} is no checkpoint: name a folder that holds nothing else")
         self._last = time.monotonic()
@@ -118,6 +121,34 @@ class Checkpoints:
     def found(self) -> list[Path]:
         """Checkpoints, newest first."""
         return sorted(self.folder.glob(f"{_NAME}*"), reverse=True)
+
+    @property
+    def begun(self) -> bool:
+        """Whether there is anything to go on from."""
+        return self.folder.is_dir() and any(self.folder.iterdir())
+
+    def of_fold(self, number: int) -> Checkpoints:
+        """Where the first fit of a fold is kept, until the penalties are chosen."""
+        return Checkpoints(self.folder / f"{_FOLD}{number}", self.every)
+
+    def read_choice(self, tables: list[str], settings: FitSettings) -> dict[str, Any] | None:
+        """What was chosen, if it was; a choice on other tables or with other settings is refused."""
+        path = self.folder / _CHOICE
+        if not path.exists():
+            return None
+        document = read_manifest(path, FORMAT, VERSION)
+        _refuse_other_run(path, document["identity"], {"tables": tables, "settings": asdict(settings)})
+        choice: dict[str, Any] = document["choice"]
+        return choice
+
+    def keep_choice(self, tables: list[str], settings: FitSettings, choice: dict[str, Any]) -> None:
+        """Write what was chosen, and drop the fits it began with."""
+        identity = {"tables": tables, "settings": asdict(settings)}
+        with new_folder(self.folder / _CHOICE, FORMAT) as folder:
+            document = {"format": FORMAT, "version": VERSION, "identity": identity, "choice": choice}
+            write_manifest(folder, document)
+        for fold in self.folder.glob(f"{_FOLD}*"):
+            shutil.rmtree(fold, ignore_errors=True)
 
 
 class _OtherRunError(StoreError):

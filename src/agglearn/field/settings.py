@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
 from agglearn.errors import InputError
 
+Penalty = float | Literal["auto"] | None
+
 _GRADIENTS = ("rescaled", "plain")
 _STARTS = ("tree", "independent")
 _ENGINES = ("local", "exact")
+_LAMBDA_MU = 0.1
 
 
 @dataclass(frozen=True)
@@ -20,8 +24,10 @@ class FitSettings:
     Attributes
     ----------
     lambda_theta, lambda_mu
-        Penalties on θ, and on how far μ goes from its start. None for ``lambda_theta`` finds one from the
-        tables while training (see :mod:`.penalty`).
+        Penalties on θ, and on how far μ goes from its start. ``"auto"`` chooses on held-out tables
+        (:mod:`.choose`), where there are some. None, or ``"auto"`` without such tables, finds λ_θ by a rule
+        while training (:mod:`.penalty`), and takes 0.1 for λ_μ; where λ_θ is chosen, λ_μ is chosen with it
+        unless it is a number.
     iterations
         The most iterations.
     chains
@@ -56,8 +62,8 @@ class FitSettings:
         Seed of the chains.
     """
 
-    lambda_theta: float | None = None
-    lambda_mu: float = 0.1
+    lambda_theta: Penalty = None
+    lambda_mu: Penalty = None
     iterations: int = 500
     chains: int | None = None
     growth: int = 4
@@ -92,8 +98,10 @@ class FitSettings:
         }
         for name, bound in least.items():
             value = getattr(self, name)
-            if name == "lambda_theta" and value is None:
+            if name.startswith("lambda") and (value is None or value == "auto"):
                 continue
+            if isinstance(value, str):
+                raise InputError(f"{name.replace('_', '-')} {value!r} is neither a number nor auto")
             if not (np.isfinite(value) and value >= bound):
                 raise InputError(f"{name.replace('_', '-')} {value} must be at least {bound:g}")
         for name in ("step_mu", "step_theta", "first_step_theta"):
@@ -103,6 +111,23 @@ class FitSettings:
             raise InputError(f"rate-memory {self.rate_memory} must be at least 0 and below 1")
         if self.chains is not None and self.chains < 2:
             raise InputError(f"chains {self.chains} must be at least 2")
+
+    @property
+    def to_choose(self) -> tuple[str, ...]:
+        """The penalties to be chosen on held-out tables."""
+        theta = self.lambda_theta == "auto"
+        mu = self.lambda_mu == "auto" or (theta and self.lambda_mu is None)
+        return ("lambda_theta",) * theta + ("lambda_mu",) * mu
+
+    @property
+    def fixed_theta(self) -> float | None:
+        """λ_θ where it is given, None where the rule is to find it."""
+        return self.lambda_theta if isinstance(self.lambda_theta, float | int) else None
+
+    @property
+    def fixed_mu(self) -> float:
+        """λ_μ: as given, or the usual one."""
+        return self.lambda_mu if isinstance(self.lambda_mu, float | int) else _LAMBDA_MU
 
     def n_chains(self, rows: float) -> int:
         """The number of chains for so many records."""

@@ -24,7 +24,7 @@ from agglearn.field.engine import Engine
 from agglearn.field.exact import ExactEngine
 from agglearn.field.heldout import score_heldout
 from agglearn.field.local import LocalEngine, memory_needed
-from agglearn.field.penalty import first_lambda, next_lambda
+from agglearn.field.penalty import chain_noise, first_lambda, next_lambda
 from agglearn.field.problem import Problem
 from agglearn.field.proposals import build_proposals
 from agglearn.field.settings import FitSettings
@@ -43,6 +43,8 @@ _EXACT_STEP_MU = 1.5  # the longest step on μ that is stable where no chain lag
 _PENALTY_EVERY = 5  # iterations between two updates of a penalty that is to be found
 _EXACT_DRAWS = 20_000  # records drawn from the exact law to judge on
 _CHECK_EVERY = 10  # iterations between two looks at whether predictions still move
+_SCORE_EVERY = 30  # iterations between two scores on held-out tables, each of which takes as long as ten
+_SCORE_PATIENCE = 3  # scores in a row that may be below the best one
 _PATIENCE = 5  # iterations that a misfit may grow before the step is taken for too long
 
 
@@ -55,6 +57,7 @@ class Fit:
     mu: Floats
     theta: Floats
     intercept: float
+    mu0: Floats
     engine: Engine
     state: FitState
     seconds: float
@@ -96,7 +99,7 @@ def begin(
             proposals_per_feature=settings.proposals,
             marginal_label=settings.marginal_label,
         )
-    penalty = settings.lambda_theta
+    penalty = settings.fixed_theta
     if penalty is None:
         penalty = first_lambda(int(np.count_nonzero(problem.d > 0)), problem.positives)
     return engine, start.mu, FitState(Weights.at(start.mu, problem.base_log_odds), penalty)
@@ -138,8 +141,10 @@ def iterate(
         state.history.append(entry)
         if state.iteration >= settings.iterations:
             state.stopped_because = "iterations"
-        if settings.lambda_theta is None and state.iteration % _PENALTY_EVERY == 0:
-            state.lambda_theta = next_lambda(state.lambda_theta, info.gamma, info.theta_squared)
+        if settings.fixed_theta is None and state.iteration % _PENALTY_EVERY == 0:
+            n_chains = settings.n_chains(problem.rows) if settings.engine == "local" else 0
+            noise = chain_noise(problem.rows, n_chains)
+            state.lambda_theta = next_lambda(state.lambda_theta, info.gamma, info.theta_squared, noise)
         if state.iteration % _CHECK_EVERY == 0:
             _look_at_predictions(engine, settings, state, entry)
         yield state
@@ -151,7 +156,7 @@ def _steps(problem: Problem, settings: FitSettings, state: FitState) -> StepSett
     longest_mu = settings.step_mu if settings.engine == "local" else min(settings.step_mu, _EXACT_STEP_MU)
     mean_weight = (_AVERAGING_POWER + 1) / (t + 1 + _AVERAGING_POWER) if settings.averaging else 1.0
     return StepSettings(
-        lambda_mu=settings.lambda_mu,
+        lambda_mu=settings.fixed_mu,
         lambda_theta=state.lambda_theta,
         step_mu=state.step_scale * min(longest_mu / tables, _LONGEST_STEP),
         step_theta=state.step_scale * min(theta / tables, _LONGEST_STEP),
@@ -213,12 +218,16 @@ def _root_mean_square(engine: Engine, vector: Floats, shift: float, weights: Wei
     raise TypeError(f"no scores from {type(engine).__name__}")
 
 
-def _score_on(valid: Problem, engine: Engine, state: FitState, threads: int | None) -> None:
-    """Put the score of the averaged weights on held-out tables into the history."""
+def _score_on(valid: Problem, engine: Engine, state: FitState, threads: int | None, stops: bool) -> None:
+    """Put the score of the averaged weights on held-out tables into the history, and stop if that is due."""
     weights = state.weights
     codes = sample_codes(engine, weights.mu_mean, weights.theta_mean, weights.intercept_mean)
     score = score_heldout(valid, codes, weights.theta_mean, weights.intercept_mean, thread_count(threads))
     state.history[-1] |= {"valid_nllh": score.nllh, "valid_nllh_se": score.nllh_se}
+    scores = [entry["valid_nllh"] for entry in state.history if "valid_nllh" in entry]
+    # Scores share most of their error, but not that of the chains: one that is a little lower says nothing.
+    if stops and state.stopped_because is None and len(scores) - np.argmax(scores) > _SCORE_PATIENCE:
+        state.stopped_because = "held-out score"
 
 
 def sample_codes(engine: Engine, mu: Floats, theta: Floats, intercept: float) -> npt.NDArray[np.uint16]:
@@ -240,6 +249,7 @@ def fit(
     on_iteration: Callable[[FitState], None] | None = None,
     checkpoints: Checkpoints | None = None,
     valid: Problem | None = None,
+    stop_by_valid: bool = False,
 ) -> Fit:
     """Fit a field to its tables.
 
@@ -257,6 +267,8 @@ def fit(
         Where to keep states, and where to go on from if there is one already.
     valid
         Held-out tables to score now and then; the scores stand in the history.
+    stop_by_valid
+        Whether to stop when the score has not become better for some time.
     """
     settings = settings or FitSettings()
     began = time.perf_counter()
@@ -264,8 +276,8 @@ def fit(
     if checkpoints is not None:
         state = checkpoints.resume(problem, settings, engine, state)
     for _ in iterate(engine, mu0, problem, settings, state, threads):
-        if valid is not None and (state.iteration % _CHECK_EVERY == 0 or state.stopped_because):
-            _score_on(valid, engine, state, threads)
+        if valid is not None and (state.iteration % _SCORE_EVERY == 0 or state.stopped_because):
+            _score_on(valid, engine, state, threads, stop_by_valid)
         if on_iteration is not None:
             on_iteration(state)
         if checkpoints is not None:
@@ -277,6 +289,7 @@ def fit(
         mu=weights.mu_mean,
         theta=weights.theta_mean,
         intercept=weights.intercept_mean,
+        mu0=mu0,
         engine=engine,
         state=state,
         seconds=time.perf_counter() - began,
