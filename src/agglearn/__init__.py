@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from agglearn.schema import Label, Schema
     from agglearn.store import load, load_schema, save, save_schema
     from agglearn.tables import AggregatedData, Noise, Table, merge
+    from agglearn.trust.diagnosis import Diagnosis, diagnose
+    from agglearn.trust.extra import Suggestion, suggest_tables
+    from agglearn.trust.score import HeldoutScore, score_tables
 
 __version__ = "0.1.0"
 
@@ -31,22 +34,28 @@ _HOMES = {
     "CheckReport": "check",
     "Comparison": "compare",
     "Cut": "features",
+    "Diagnosis": "trust.diagnosis",
     "Encoded": "features",
+    "HeldoutScore": "trust.score",
     "Label": "schema",
     "MaxEntClassifier": "classifier",
     "Model": "model",
     "Noise": "tables",
     "Schema": "schema",
+    "Suggestion": "trust.extra",
     "Table": "tables",
     "aggregate": "aggregate",
     "aggregate_split": "aggregate",
     "check": "check",
     "compare": "compare",
+    "diagnose": "trust.diagnosis",
     "load": "store",
     "load_schema": "store",
     "merge": "tables",
     "save": "store",
     "save_schema": "store",
+    "score_tables": "trust.score",
+    "suggest_tables": "trust.extra",
 }
 
 __all__ = [
@@ -58,22 +67,28 @@ __all__ = [
     "CheckReport",
     "Comparison",
     "Cut",
+    "Diagnosis",
     "Encoded",
+    "HeldoutScore",
     "Label",
     "MaxEntClassifier",
     "Model",
     "Noise",
     "Schema",
+    "Suggestion",
     "Table",
     "aggregate",
     "aggregate_split",
     "check",
     "compare",
+    "diagnose",
     "load",
     "load_schema",
     "merge",
     "save",
     "save_schema",
+    "score_tables",
+    "suggest_tables",
 ]
 
 

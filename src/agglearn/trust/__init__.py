@@ -1,0 +1,1 @@
+"""What a fitted field can be trusted for, told from tables alone."""

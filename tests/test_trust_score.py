@@ -1,0 +1,305 @@
+"""Models judged on tables of other records: the score, beside enumerations and records, and calibration."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.special import expit
+from scipy.stats import kstest
+
+import agglearn
+from agglearn.aggregate.split import assign
+from agglearn.datasets import load_adult
+from agglearn.errors import InputError
+from agglearn.field.exact import ExactEngine
+from agglearn.field.layout import Layout
+from agglearn.field.problem import Problem
+from agglearn.field.settings import FitSettings
+from agglearn.model import Model
+from agglearn.schema import Label, Schema
+from agglearn.score import score_predictions
+from agglearn.tables import AggregatedData
+from agglearn.trust.calibration import Calibration, calibrate
+from tests.conftest import Cli
+from tests.fields import count, random_problem
+
+CARDS = (4, 3, 5, 3)
+
+
+class KnownField:
+    """A pairwise field that records can be drawn from, and under which every mean can be enumerated."""
+
+    def __init__(self, strength: float = 0.4) -> None:
+        self.layout = Layout.plain(CARDS, list(combinations(range(len(CARDS)), 2)))
+        self.engine = ExactEngine(self.layout, 1.0)
+        rng = np.random.default_rng(1)
+        self.mu, self.theta = rng.normal(0, strength, (2, self.layout.n_cells))
+
+    def columns(self, rows: int, seed: int) -> dict[str, Any]:
+        codes, y = self.engine.sample(rows, self.mu, self.theta, -0.7, seed)
+        return {**{f"f{i}": column for i, column in enumerate(codes.T)}, "y": y}
+
+    def tables(self, rows: int, seed: int, schema: Schema | None = None) -> AggregatedData:
+        options: dict[str, Any] = {"categorical": ["*"]} if schema is None else {"schema": schema}
+        return agglearn.aggregate(self.columns(rows, seed), "y", **options)
+
+    def nllh(self, model: Model) -> float:
+        """NLLH of a model on infinitely many records."""
+        joint = self.engine.probabilities(self.mu, self.theta, -0.7)
+        s = model.log_odds(np.ascontiguousarray(self.engine.codes.T), 1)
+        rate = joint.sum(axis=0)
+        losses = np.column_stack([np.logaddexp(0, s), np.logaddexp(0, -s)])
+        return float(1 + np.sum(joint * losses) / (rate @ np.log(rate)))
+
+
+@pytest.fixture(scope="module")
+def known() -> KnownField:
+    return KnownField()
+
+
+@pytest.fixture(scope="module")
+def train(known: KnownField) -> AggregatedData:
+    tables = known.tables(20_000, 0)
+    assert tables.schema.cards == CARDS
+    return tables
+
+
+@pytest.fixture(scope="module")
+def model(train: AggregatedData) -> Model:
+    return Model.fit(train, FitSettings(lambda_theta=2.0))[0]
+
+
+# --- the score --------------------------------------------------------------------------------------------
+
+
+def test_on_data_of_a_pairwise_field_the_score_is_unbiased_within_its_standard_error(
+    known: KnownField,
+) -> None:
+    z = []
+    for k in range(12):
+        tables = known.tables(10_000, 2 * k)
+        fitted, _ = Model.fit(tables, FitSettings(lambda_theta=2.0, seed=k))
+        score = agglearn.score_tables(fitted, known.tables(2_000, 2 * k + 1, tables.schema), seed=k)
+        z.append((score.nllh - known.nllh(fitted)) / score.nllh_se)
+    # Twelve draws of a standard normal: their mean is within 3/√12, their standard deviation tells 1 within
+    # a fifth, of which three are allowed.
+    assert abs(np.mean(z)) < 3 / np.sqrt(12)
+    assert 0.4 < np.std(z, ddof=1) < 1.6
+
+
+def test_on_adult_the_score_is_that_of_the_records_and_ranks_the_penalties(
+    shared_data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AGGLEARN_DATA", str(shared_data))
+    records, _ = load_adult()
+    parts = agglearn.aggregate_split(records, "income", positive=">50K", split={"valid": 0.2}, seed=1).parts
+    valid = records.filter(assign(0, records.num_rows, 1, {"valid": 0.2}) == 1)
+    codes, y = parts["train"].schema.encode(valid), parts["train"].schema.encode_labels(valid)[0]
+    assert parts["valid"].rows == len(y)
+    truth, scores = [], []
+    for lambda_theta in (4.0, 16.0, 256.0):
+        fitted, _ = Model.fit(parts["train"], FitSettings(lambda_theta=lambda_theta))
+        truth.append(score_predictions(y, fitted.log_odds(codes)).nllh)
+        scores.append(agglearn.score_tables(fitted, parts["valid"]).nllh)
+    # Over five splits the mean errors were −0.008, +0.004 and +0.003 (docs/tables-only.md); this split adds
+    # the chance of its own records, standard errors of 0.004, 0.003 and 0.001.
+    np.testing.assert_allclose(scores, truth, atol=0.01)
+    assert np.argsort(scores).tolist() == np.argsort(truth).tolist()
+
+
+def test_the_score_does_not_depend_on_threads_and_follows_its_seed(
+    model: Model, train: AggregatedData, known: KnownField
+) -> None:
+    valid = known.tables(3_000, 1, train.schema)
+    one, two, other = (
+        agglearn.score_tables(model, valid, threads=threads, seed=seed)
+        for threads, seed in ((1, 0), (2, 0), (2, 1))
+    )
+    assert one == two
+    assert other.nllh != one.nllh
+    assert other.nllh == pytest.approx(one.nllh, abs=6 * one.chains_se)
+
+
+def test_a_classifier_and_a_field_fitted_by_enumeration_are_scored_alike(
+    train: AggregatedData, model: Model, known: KnownField
+) -> None:
+    valid = known.tables(3_000, 1, train.schema)
+    by_chains = agglearn.score_tables(model, valid)
+    classifier = agglearn.MaxEntClassifier(lambda_theta=2.0, engine="exact").fit(train)
+    assert classifier.model_.chains is None
+    by_draws = agglearn.score_tables(classifier, valid)
+    # Two fits of one optimum: predictions differ by the chains' noise in training, a few hundredths.
+    assert by_draws.nllh == pytest.approx(by_chains.nllh, abs=0.003)
+    assert classifier.model_.evaluate_tables(valid) == by_draws
+
+
+def test_another_fields_law_of_x_can_be_averaged_over(
+    train: AggregatedData, model: Model, known: KnownField
+) -> None:
+    smooth, _ = Model.fit(train, FitSettings(lambda_theta=3_000.0))
+    # The loss of weights four times as large is bent enough for the law of X to matter.
+    steep = replace(smooth, theta=4 * smooth.theta, intercept=4 * smooth.intercept)
+    valid = known.tables(50_000, 1, train.schema)
+    found = agglearn.score_tables(steep, valid, law=model)
+    assert found.nllh == pytest.approx(known.nllh(steep), abs=4 * found.nllh_se)
+    # What the model expects of itself is a mean over that law, told here by enumeration; 60,000 draws tell
+    # it within 0.001.
+    joint = known.engine.probabilities(model.mu, model.theta, model.intercept).sum(axis=1)
+    p = expit(steep.log_odds(np.ascontiguousarray(known.engine.codes.T)))
+    assert found.brier == pytest.approx(joint @ (p * (1 - p)), abs=0.002)
+
+
+def test_a_law_over_another_schema_is_refused(model: Model, train: AggregatedData) -> None:
+    other = agglearn.aggregate(
+        {"f0": ["a", "b"] * 20, "f1": ["u", "v", "v", "u"] * 10, "y": [0, 1] * 20}, "y"
+    )
+    foreign, _ = Model.fit(other, FitSettings(chains=100, iterations=2))
+    with pytest.raises(InputError, match="the law has another schema"):
+        agglearn.score_tables(model, train, law=foreign)
+
+
+# --- calibration ------------------------------------------------------------------------------------------
+
+
+def schema_of(cards: tuple[int, ...]) -> Schema:
+    features = tuple(
+        agglearn.Categorical(name=f"f{i}", values=tuple(f"v{v}" for v in range(m)), missing=False)
+        for i, m in enumerate(cards)
+    )
+    return Schema(features, (Label("y"),))
+
+
+def calibration_of(
+    rows: int, seed: int, theta_shift: np.ndarray | None = None, chains: int = 20_000, **options: Any
+) -> Calibration:
+    """Calibration of a field's own weights, shifted or not, on fresh records of the field."""
+    problem, engine = random_problem(0, CARDS)
+    rng = np.random.default_rng(9)
+    mu, theta = rng.normal(0, 0.5, (2, problem.layout.n_cells))
+    fresh, y = engine.sample(rows, mu, theta, -0.5, 1000 + seed)
+    d, c = count(problem.layout, fresh, y)
+    drawn, _ = engine.sample(chains, mu, theta, -0.5, 5000 + seed)
+    states = np.ravel_multi_index(tuple(drawn.T.astype(int)), CARDS)
+    judged = theta if theta_shift is None else theta + theta_shift
+    p = 1 / (1 + np.exp(-(engine.scores(judged)[states] - 0.5)))
+    heldout = Problem(problem.layout, d, c, float(rows), float(y.sum()))
+    return calibrate(heldout, schema_of(CARDS), np.ascontiguousarray(drawn.T), p, **options)
+
+
+def test_z_scores_of_a_right_field_are_standard_normal() -> None:
+    found = [calibration_of(3_000, seed) for seed in range(40)]
+    # Σz² of one table is χ² over independent samples: its p-values are uniform, by Kolmogorov and Smirnov.
+    for name in ("f0 × f2", "f1 × f3"):
+        p_values = [g.p_value for one in found for g in one.tables if g.name == name]
+        assert len(p_values) == 40
+        assert kstest(p_values, "uniform").pvalue > 1e-3
+    p_values = [g.p_value for one in found for g in one.features if g.name == "f2"]
+    assert kstest(p_values, "uniform").pvalue > 1e-3
+    # Far cells come as often as chance has them: a Poisson count, with room for cells that share records.
+    far, chance = sum(one.far for one in found), sum(one.far_by_chance for one in found)
+    assert abs(far - chance) < 3 * np.sqrt(2 * chance) + 1
+
+
+def test_few_chains_widen_the_standard_errors_instead_of_raising_alarms() -> None:
+    # Here the chains' error in the expected rates is larger than the held-out labels'.
+    found = [calibration_of(30_000, seed, chains=1_500) for seed in range(10)]
+    mean_square = np.mean([g.chi2 / g.cells for one in found for g in one.tables])
+    # Ten samples of six tables of about a dozen cells: √(2 / 700) = 0.05, more as tables share their records.
+    assert mean_square == pytest.approx(1, abs=0.3)
+
+
+def test_a_planted_miscalibration_is_named() -> None:
+    problem, _ = random_problem(0, CARDS)
+    t = problem.layout.scopes.index((0, 2))
+    shift = np.zeros(problem.layout.n_cells)
+    problem.layout.table(shift, t)[1, 3] = -1.2
+    found = calibration_of(20_000, 0, shift)
+    worst = found.worst[0]
+    assert (worst.features, worst.values) == (("f0", "f2"), ("v1", "v3"))
+    assert worst.name == "f0=v1, f2=v3"
+    assert worst.observed > worst.expected
+    assert worst.z > 5
+    assert worst.by_chance < 1e-3
+    assert found.tables[0].name == "f0 × f2"
+    assert found.tables[0].p_value < 1e-6
+    assert found.tables[0].worst == worst
+    assert {found.features[0].name, found.features[1].name} == {"f0", "f2"}
+
+
+def test_expected_and_observed_rates_are_those_of_the_cell() -> None:
+    problem, engine = random_problem(5, (2, 2), rows=4_000)
+    fresh, y = engine.sample(4_000, np.zeros(4), np.array([0.0, 1.0, -1.0, 2.0]), 0.0, 1)
+    d, c = count(problem.layout, fresh, y)
+    p = 1 / (1 + np.exp(-np.array([0.0, 1.0, -1.0, 2.0])))
+    codes = np.ascontiguousarray(engine.codes.T.repeat(25, axis=1))  # 25 chains in each of the four cells
+    found = calibrate(
+        Problem(problem.layout, d, c, 4_000.0, float(y.sum())), schema_of((2, 2)), codes, p.repeat(25)
+    )
+    assert found.cells == 4
+    for cell in found.worst:
+        at = np.ravel_multi_index([int(v[1:]) for v in cell.values], (2, 2))
+        assert cell.records == d[at]
+        assert cell.expected == pytest.approx(p[at])
+        assert cell.observed == c[at] / d[at]
+        # All chains of a cell say the same, so that the labels' error is all there is.
+        assert cell.z == pytest.approx((c[at] - d[at] * p[at]) / np.sqrt(d[at] * p[at] * (1 - p[at])))
+
+
+def test_small_cells_are_judged_together_and_cells_without_chains_not_at_all() -> None:
+    problem, _ = random_problem(5, (2, 3), rows=4_000)
+    d = np.array([100.0, 8.0, 8.0, 8.0, 8.0, 68.0])
+    heldout = Problem(problem.layout, d, 0.5 * d, 200.0, 100.0)
+    states = np.array([0, 1, 2, 3, 4]).repeat(40)  # none in the last cell
+    codes = np.array(np.unravel_index(states, (2, 3)), np.uint16)
+    found = calibrate(heldout, schema_of((2, 3)), codes, np.full(200, 0.5))
+    assert found.tables[0].cells == 2
+    assert found.tables[0].unjudged == pytest.approx(68 / 200)
+    assert {cell.name for cell in found.worst} == {"f0=v0, f1=v0", "f0 × f1: all small cells"}
+    together = next(cell for cell in found.worst if not cell.values)
+    assert (together.records, together.expected) == (32, 0.5)
+
+
+def test_withheld_cells_and_buckets_are_told_apart(known: KnownField) -> None:
+    columns = known.columns(6_000, 3)
+    hashed = agglearn.aggregate(columns, "y", categorical=["*"], hash_size=7)
+    fitted, _ = Model.fit(hashed, FitSettings(chains=2_000, iterations=20))
+    found = agglearn.score_tables(fitted, hashed).calibration
+    assert any(cell.values and cell.values[0].startswith("bucket ") for cell in found.worst)
+    assert found.features == ()  # no bucket tells a single value
+
+    plain = known.tables(6_000, 3)
+    table = plain.tables["f0", "f2"]
+    measured = np.ones(table.counts.shape, bool)
+    measured[0] = False
+    cut = replace(plain, tables={**plain.tables, ("f0", "f2"): replace(table, measured=measured)}, floor=10.0)
+    fitted, _ = Model.fit(plain, FitSettings(chains=2_000, iterations=20))
+    groups = {g.name: g for g in agglearn.score_tables(fitted, cut).calibration.tables}
+    assert groups["f0 × f2"].cells <= 15
+    assert groups["f0 × f2"].unjudged > 0
+
+
+# --- the command line -------------------------------------------------------------------------------------
+
+
+def test_evaluate_on_tables_says_the_score_where_it_is_off_and_what_it_assumes(
+    run_cli: Cli, model: Model, train: AggregatedData, known: KnownField, tmp_path: Path
+) -> None:
+    model.save(tmp_path / "m.model")
+    agglearn.save(known.tables(3_000, 1, train.schema), tmp_path / "valid.agg")
+    done = run_cli("evaluate", tmp_path / "m.model", tmp_path / "valid.agg")
+    assert (done.code, done.err) == (0, "")
+    expected = agglearn.score_tables(model, known.tables(3_000, 1, train.schema))
+    assert f"NLLH     {expected.nllh:.4f} ± {expected.nllh_se:.4f}" in done.out
+    for said in ("log loss", "AUC", "as the model itself expects it", "would be by chance", "too high"):
+        assert said in done.out
+    assert expected.calibration.worst[0].name in done.out
+    document = run_cli("evaluate", tmp_path / "m.model", tmp_path / "valid.agg", "--json").json
+    assert document == json.loads(json.dumps(expected.to_json()))
+    assert {"nllh", "nllh_se", "log_loss", "auc", "brier", "rows", "calibration"} <= document.keys()
+    assert {"cells", "far", "far_by_chance", "tables", "features", "worst"} == document["calibration"].keys()
