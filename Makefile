@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types unit format bench bench-quick paper paper-quick clean
+.PHONY: help setup demo test lint types unit format bench bench-quick paper paper-quick tables-only clean
 
 help: ## show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -51,6 +51,9 @@ paper: setup ## run the paper's experiments that have not been run, and rewrite 
 
 paper-quick: setup ## run small versions of them, in minutes
 	$(BIN)/python -m experiments.paper --quick
+
+tables-only: setup ## run the experiments on tables alone, and rewrite docs/tables-only.md (takes long)
+	$(BIN)/python -m experiments.tables_only
 
 clean: ## remove the environment and everything generated
 	rm -rf $(VENV) demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
