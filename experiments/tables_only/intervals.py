@@ -74,8 +74,8 @@ class Field:
 
     @property
     def title(self) -> str:
-        text = f"{len(self.cards)} features, weights of {self.strength:g}, {self.rows:,} records"
-        text += f", noise of {self.sigma:g}" if self.sigma else ""
+        text = f"{len(self.cards)} features, weights {self.strength:g}, {self.rows:,} records"
+        text += f", noise {self.sigma:g}" if self.sigma else ""
         return text + (f", λ_θ = {self.lambda_theta:g}" if self.lambda_theta else "")
 
 
@@ -110,7 +110,7 @@ class Config:
     refits: int
 
 
-FULL = Config(tuple(FIELDS), 30, (0, 1, 2, 3, 4), 1.0, 20)
+FULL = Config(tuple(FIELDS), 24, (0, 1, 2, 3, 4), 1.0, 20)
 QUICK = Config(("a-weak-few", "e-middle", "n-noise"), 3, (0,), 0.3, 4)
 
 
@@ -285,7 +285,7 @@ def section(results: Results, images: Path) -> list[str]:
         if f"field-{name}" in results:
             groups[field.title] = results[f"field-{name}"]["replicates"]
     for name in DATA_SETS:
-        for kind, title in (("seed", "Adult's field"), ("noise-seed", "Adult's field, noise of 5")):
+        for kind, title in (("seed", "Adult's field"), ("noise-seed", "Adult's field, noise 5")):
             found = list(results.starting(f"{name}-{kind}").values())
             if found:
                 groups[title.replace("Adult", TITLES[name])] = found
@@ -360,8 +360,8 @@ def _bootstrap(results: Results) -> list[str]:
 
 
 def _draw(groups: dict[str, list[Value]], target: Path) -> None:
-    with figure(target, 8.4, 0.6 + 0.27 * len(groups)) as drawing:
-        ax, by_tenth = drawing.subplots(1, 2, width_ratios=(1.5, 1))
+    with figure(target, 9.6, 0.9 + 0.25 * len(groups)) as drawing:
+        ax, by_tenth = drawing.subplots(1, 2, width_ratios=(1.2, 1))
         for y, found in enumerate(reversed(groups.values())):
             covers = [one["cover"] for one in found]
             ax.scatter(covers, [y] * len(covers), s=12, color=GREY, alpha=0.35, linewidths=0)
@@ -381,9 +381,7 @@ def _draw(groups: dict[str, list[Value]], target: Path) -> None:
         by_tenth.plot([], [], color=ORANGE, label="Adult's and Bank's")
         by_tenth.plot([], [], color=GREY, linewidth=0.8, label="small fields")
         by_tenth.axhspan(*TARGET, color=BLUE, alpha=0.1, linewidth=0)
-        by_tenth.set(
-            ylim=(0.5, 1.01), title="by the true log-odds", xlabel="tenth of the records, low to high"
-        )
+        by_tenth.set(ylim=(0.5, 1.01), title="by tenths of log-odds", xlabel="tenth, low to high")
         by_tenth.set_yticks([0.5, 0.6, 0.7, 0.8, 0.9, 1.0])
         by_tenth.set_yticklabels([f"{x:.0%}" for x in (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)])
         by_tenth.legend(fontsize=8.5, loc="lower center")

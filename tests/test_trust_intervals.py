@@ -1,0 +1,468 @@
+"""Intervals of predictions and weights: what they hold, what they are made of, and how to get them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from scipy.special import expit
+from scipy.stats import binom
+
+import agglearn
+from agglearn.errors import InputError, TooLargeError
+from agglearn.field.exact import ExactEngine
+from agglearn.field.layout import Layout
+from agglearn.field.problem import Problem
+from agglearn.field.settings import FitSettings
+from agglearn.field.train import fit
+from agglearn.model import Model
+from agglearn.tables import AggregatedData, Noise, Table
+from agglearn.trust.information import Information
+from agglearn.trust.intervals import Posterior, left_to_go, posterior
+from agglearn.trust.prior import DRAW, Normals
+from tests.conftest import Cli
+from tests.fields import count
+
+CARDS = (4, 3, 5, 3)
+LAYOUT = Layout.plain(CARDS, list(combinations(range(len(CARDS)), 2)))
+INTERCEPT = -1.0
+
+
+class Drawn:
+    """A random field, records of it, the fit to their tables, and draws of the fit to find intervals with."""
+
+    def __init__(self, seed: int, strength: float, rows: int, sigma: float = 0.0, lam: float | None = None):
+        rng = np.random.default_rng([7, seed])
+        self.mu = rng.normal(0, 0.4, LAYOUT.n_cells)
+        self.theta = rng.normal(0, strength, LAYOUT.n_cells)
+        self.engine = ExactEngine(LAYOUT, rows)
+        records, y = self.engine.sample(rows, self.mu, self.theta, INTERCEPT, 1000 + seed)
+        d, c = count(LAYOUT, records, y)
+        if sigma:
+            d, c = (numbers + rng.normal(0, sigma, numbers.shape) for numbers in (d, c))
+        problem = Problem(LAYOUT, d, c, float(rows), float(y.sum()))
+        self.fit = fit(problem, FitSettings(lam, engine="exact", seed=seed), threads=1)
+        chains, _ = self.engine.sample(6000, self.fit.mu, self.fit.theta, self.fit.intercept, seed)
+        self.codes = np.ascontiguousarray(chains.T)
+        self.sigma, self.rows, self.seed = sigma, rows, seed
+
+    def posterior(self, **options: Any) -> Posterior:
+        return posterior(
+            self.codes,
+            LAYOUT,
+            self.fit.theta,
+            self.fit.intercept,
+            self.rows,
+            self.fit.state.lambda_theta,
+            **{
+                "noise": [self.sigma] * LAYOUT.n_tables if self.sigma else None,
+                "left_to_go": left_to_go(self.fit.state.history),
+                "draws": 32,
+                "seed": self.seed,
+                "threads": 1,
+                **options,
+            },
+        )
+
+    def fresh(self, n: int = 1000) -> np.ndarray:
+        codes, _ = self.engine.sample(n, self.mu, self.theta, INTERCEPT, 5000 + self.seed)
+        return np.ascontiguousarray(codes.T)
+
+    def log_odds(self, codes: np.ndarray) -> np.ndarray:
+        return np.asarray(dense(codes) @ np.append(self.theta, INTERCEPT))
+
+
+def dense(codes: np.ndarray) -> np.ndarray:
+    """A row of 0 and 1 for each record, written down: its cells, and 1 for the intercept."""
+    n = codes.shape[1]
+    rows = np.zeros((n, LAYOUT.n_cells + 1))
+    rows[:, -1] = 1
+    for t, scope in enumerate(LAYOUT.scopes):
+        shape = [CARDS[f] for f in scope]
+        cells = np.ravel_multi_index(tuple(codes[f].astype(int) for f in scope), shape)
+        rows[np.arange(n), LAYOUT.offsets[t] + cells] = 1
+    return rows
+
+
+@pytest.fixture(scope="module")
+def drawn() -> Drawn:
+    return Drawn(seed=3, strength=0.5, rows=5000)
+
+
+# --- what they hold ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("strength", "rows", "sigma", "lam"),
+    [
+        (0.5, 5000, 0.0, None),
+        (0.15, 1000, 0.0, None),
+        (1.0, 20_000, 0.0, None),
+        (0.5, 5000, 0.0, 20.0),
+        (0.5, 5000, 10.0, 8.0),
+    ],
+    ids=["middle", "weak", "strong", "far too much penalty", "noise"],
+)
+def test_intervals_of_ninety_percent_hold_about_that_share_of_true_log_odds(
+    strength: float, rows: int, sigma: float, lam: float | None
+) -> None:
+    held, weights = [], []
+    for seed in range(8):
+        one = Drawn(seed, strength, rows, sigma, lam)
+        found = one.posterior()
+        fresh = one.fresh()
+        lower, upper = found.log_odds(fresh, 0.9, 1)
+        true = one.log_odds(fresh)
+        held.append(np.mean((lower <= true) & (true <= upper)))
+        lower, upper = found.weights(0.9)
+        weights.append(np.mean((lower <= one.theta) & (one.theta <= upper)))
+    # Records of one replicate share their weights: the share held was seen to vary by 0.03 (weak) to 0.12
+    # (strong) over replicates, so two standard errors of a mean of eight are 0.02 to 0.08.
+    slack = 0.08 if strength == 1.0 else 0.03
+    assert 0.85 - slack < np.mean(held) < 0.95 + slack / 2
+    # Weights are known less well than predictions: what can move from one table to another is left to the
+    # prior, and to the penalty that was fitted with. 0.77 to 0.96 were seen.
+    assert 0.7 < np.mean(weights) < 0.99
+
+
+def test_a_level_is_a_level() -> None:
+    levels = (0.5, 0.8, 0.95)
+    held: dict[float, list[float]] = {level: [] for level in levels}
+    for seed in range(8):
+        one = Drawn(seed, 0.5, 5000)
+        found, fresh = one.posterior(), one.fresh()
+        true = one.log_odds(fresh)
+        for level in levels:
+            lower, upper = found.log_odds(fresh, level, 1)
+            held[level].append(float(np.mean((lower <= true) & (true <= upper))))
+    for level in levels:  # as above, the spread being largest in the middle
+        assert abs(np.mean(held[level]) - level) < 0.12
+
+
+def test_without_what_training_left_undone_a_fit_far_from_rest_is_too_sure() -> None:
+    with_it: list[float] = []
+    without: list[float] = []
+    for seed in range(6):
+        one = Drawn(seed, 1.0, 50_000)
+        fresh = one.fresh()
+        true = one.log_odds(fresh)
+        for left, into in ((left_to_go(one.fit.state.history), with_it), (0.0, without)):
+            lower, upper = one.posterior(left_to_go=left).log_odds(fresh, 0.9, 1)
+            into.append(float(np.mean((lower <= true) & (true <= upper))))
+    assert np.mean(without) < 0.8  # 0.67 was seen, ± 0.06
+    assert 0.85 < np.mean(with_it) < 0.99  # 0.94 was seen, ± 0.03
+
+
+def test_what_is_left_to_go_of_a_power_is_found() -> None:
+    # Distances 3/t² from rest, seen every ten iterations: moves are their differences.
+    for last in (30, 60, 200):
+        at = np.arange(10, last + 10, 10)
+        moves = -np.diff(3.0 / at**2.0)
+        history = [{"iteration": int(t), "moved": m} for t, m in zip(at[1:], moves, strict=True)]
+        # A move over ten iterations is a derivative to within 10/t or so of itself.
+        assert left_to_go(history) == pytest.approx(3.0 / last**2, rel=20 / last)
+
+
+# --- what they are made of --------------------------------------------------------------------------------
+
+
+def test_draws_have_the_covariance_of_a_dense_computation(drawn: Drawn) -> None:
+    found = drawn.posterior(draws=2000, left_to_go=0.0)
+    rows = dense(drawn.codes)
+    p = expit(rows @ np.append(found.theta, found.intercept))
+    information = (rows.T * (p * (1 - p) * drawn.rows / len(rows))) @ rows
+    rho = found.precision
+    h = np.diag(information)[:-1]
+    penalty = np.append(np.full(LAYOUT.n_cells, rho), 0.0)
+    inverse = np.linalg.inv(information + np.diag(penalty))
+    # The law of weights is the one thing taken over: its variance in each cell is g^α/ρ for some α.
+    prior = np.append(np.asarray(_variances(drawn, found, h)), 0.0)
+    covariance = inverse @ (information + np.diag(penalty**2 * prior)) @ inverse
+    fresh = drawn.fresh(300)
+    expected = np.einsum("ij,jk,ik->i", dense(fresh), covariance, dense(fresh))
+    measured = found.draws.mean_square(fresh, LAYOUT, 1)
+    # A variance from 2,000 draws has a standard error of 3.2 %; the largest of 300 is within 4 of them.
+    np.testing.assert_allclose(measured, expected, rtol=4 * 0.032 + 0.01)
+    assert np.mean(measured / expected) == pytest.approx(1, abs=0.03)
+    squares = np.mean(found.draws.theta.astype(float) ** 2, axis=1)
+    np.testing.assert_allclose(squares, np.diag(covariance)[:-1], rtol=4 * 0.032 + 0.01)
+
+
+def _variances(drawn: Drawn, found: Posterior, h: np.ndarray) -> np.ndarray:
+    from agglearn.trust.prior import learn_prior
+
+    f = drawn.fit
+    at_fit = Information(drawn.codes, LAYOUT, drawn.rows, f.theta, f.intercept)
+    prior = learn_prior(
+        at_fit, f.theta, 2 * f.state.lambda_theta, Normals(drawn.seed, np.zeros(LAYOUT.n_cells))
+    )
+    assert prior.precision == found.precision
+    return np.asarray((h / (h + found.precision)) ** prior.decline / found.precision)
+
+
+def test_the_centre_is_where_a_fit_with_the_learnt_precision_stands(drawn: Drawn) -> None:
+    found = drawn.posterior()
+    rows = dense(drawn.codes)
+    scale = drawn.rows / len(rows)
+    fitted = np.append(drawn.fit.theta, drawn.fit.intercept)
+    told = scale * expit(rows @ fitted) @ rows
+    told[:-1] += 2 * drawn.fit.state.lambda_theta * drawn.fit.theta
+    weights = fitted.copy()
+    penalty = np.append(np.full(LAYOUT.n_cells, found.precision), 0.0)
+    for _ in range(20):  # Newton's method, written down
+        p = expit(rows @ weights)
+        gradient = scale * p @ rows - told + penalty * weights
+        weights -= np.linalg.solve((rows.T * (scale * p * (1 - p))) @ rows + np.diag(penalty), gradient)
+    fresh = dense(drawn.fresh())
+    deviation = np.sqrt(found.draws.mean_square(drawn.fresh(), LAYOUT, 1).mean())
+    gap = fresh @ (np.append(found.theta, found.intercept) - weights)
+    assert np.sqrt(np.mean(gap**2)) < 0.05 * deviation  # steps end when they are 0.01 of it
+
+
+def test_the_learnt_precision_is_that_of_the_weights_that_were_drawn() -> None:
+    learnt = [1 / Drawn(seed, 0.5, 20_000).posterior(left_to_go=0.0, draws=2).precision for seed in range(8)]
+    # The variance of 83 normal weights, some 40 of which predictions depend on, has a standard error of 22 %,
+    # that of eight such fields 8 %.
+    assert np.mean(learnt) == pytest.approx(0.25, rel=0.16)
+
+
+def test_a_bootstrap_of_the_tables_scatters_as_the_draws_say() -> None:
+    """Refits to tables of records of the fit scatter by A⁻¹IA⁻¹, A = I + 2λ: less than intervals do."""
+    one, refits, lam = Drawn(seed=5, strength=0.5, rows=5000, lam=4.0), 60, 4.0
+    fitted = one.fit
+    fresh = one.fresh(500)
+    scores = []
+    for k in range(refits):
+        records, y = one.engine.sample(one.rows, fitted.mu, fitted.theta, fitted.intercept, 9000 + k)
+        d, c = count(LAYOUT, records, y)
+        problem = Problem(LAYOUT, d, c, float(one.rows), float(y.sum()))
+        again = fit(problem, FitSettings(lam, engine="exact", tolerance=0.01), threads=1)
+        scores.append(dense(fresh) @ np.append(again.theta, again.intercept))
+    bootstrap = np.var(scores, axis=0, ddof=1)
+    information = Information(one.codes, LAYOUT, one.rows, fitted.theta, fitted.intercept)
+    off = Normals(0, np.zeros(LAYOUT.n_cells)).tables(information, DRAW, range(400))
+    expected = information.solve(off, 2 * lam, 0.001).mean_square(fresh, LAYOUT, 1)
+    # Records share directions, so the mean ratio has about the standard error of some ten variances from 60
+    # refits, 6 %; what the counts alone tell of θ is left out, which makes the expected up to a fifth larger.
+    assert 0.8 - 0.12 < np.mean(bootstrap / expected) < 1 + 0.12
+    # The logarithm of a variance from 60 refits errs by 0.18, and they vary by 0.9 among records.
+    assert np.corrcoef(np.log(bootstrap), np.log(expected))[0, 1] > 0.95
+    assert np.mean(one.posterior().draws.mean_square(fresh, LAYOUT, 1)) > np.mean(expected)
+
+
+def test_more_records_narrow_and_noise_widens() -> None:
+    def reach(rows: int, sigma: float) -> float:
+        one = Drawn(seed=2, strength=0.5, rows=rows, sigma=sigma, lam=4.0)
+        lower, upper = one.posterior(left_to_go=0.0).log_odds(one.fresh(), 0.9, 1)
+        return float(np.mean(upper - lower))
+
+    assert reach(20_000, 0.0) < 0.7 * reach(2000, 0.0)  # by a third, would weights not be penalised
+    assert reach(5000, 30.0) > 1.3 * reach(5000, 0.0)
+
+
+def test_a_value_that_is_unknown_widens_the_interval_by_the_prior_of_its_tables(drawn: Drawn) -> None:
+    found = drawn.posterior()
+    fresh = drawn.fresh(200)
+    unknown = fresh.copy()
+    unknown[2] = CARDS[2]  # one past the last
+    known_tables = [t for t, scope in enumerate(LAYOUT.scopes) if 2 not in scope]
+    lower, upper = found.log_odds(unknown, 0.9, 1)
+    rest = np.zeros((200, 32))
+    for t in known_tables:
+        shape = [CARDS[f] for f in LAYOUT.scopes[t]]
+        cells = np.ravel_multi_index(tuple(fresh[f].astype(int) for f in LAYOUT.scopes[t]), shape)
+        rest += found.draws.theta[LAYOUT.offsets[t] + cells]
+    rest += found.draws.intercept
+    variance = np.mean(rest**2, axis=1) + (LAYOUT.n_tables - len(known_tables)) / found.precision
+    factor = found._quantile(0.9)
+    held_fit = upper - lower >= 2 * factor * np.sqrt(variance) * 0.999
+    assert held_fit.all()
+    tight = upper - lower <= 2 * factor * np.sqrt(variance) * 1.001
+    assert tight.mean() > 0.9  # the others reach further to hold the fit's own prediction
+
+
+def test_an_interval_holds_the_prediction_it_is_for() -> None:
+    one = Drawn(seed=1, strength=0.5, rows=5000, lam=100.0)  # a fit that predicts next to nothing
+    fresh = one.fresh()
+    lower, upper = one.posterior().log_odds(fresh, 0.5, 1)
+    fitted = dense(fresh) @ np.append(one.fit.theta, one.fit.intercept)
+    assert ((lower <= fitted + 1e-6) & (fitted <= upper + 1e-6)).all()
+
+
+# --- the same bits ----------------------------------------------------------------------------------------
+
+
+def test_a_seed_gives_the_same_intervals_for_any_number_of_threads(drawn: Drawn) -> None:
+    fresh = drawn.fresh()
+    one, two = (drawn.posterior(threads=threads).log_odds(fresh, 0.9, threads) for threads in (1, 3))
+    np.testing.assert_array_equal(one, two)
+    other = drawn.posterior(seed=drawn.seed + 1).log_odds(fresh, 0.9, 1)
+    assert not np.array_equal(one, other)
+
+
+def test_draws_do_not_depend_on_how_many_are_made_at_a_time(
+    drawn: Drawn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wide = drawn.posterior().draws.theta
+    monkeypatch.setattr("agglearn.trust.intervals._WIDTH", 4)
+    np.testing.assert_array_equal(drawn.posterior().draws.theta, wide)
+
+
+# --- from a model -----------------------------------------------------------------------------------------
+
+
+def columns(codes: np.ndarray, y: np.ndarray | None = None) -> dict[str, Any]:
+    found: dict[str, Any] = {f"f{i}": [f"v{v}" for v in column] for i, column in enumerate(codes)}
+    return found if y is None else {**found, "y": y}
+
+
+@pytest.fixture(scope="module")
+def records() -> dict[str, Any]:
+    rng = np.random.default_rng(0)
+    codes = np.array([rng.integers(0, card, 4000) for card in CARDS])
+    score = np.array([-1.0, 0.0, 0.5, 1.0])[codes[0]] + 0.5 * (codes[2] == codes[1])
+    return columns(codes, (rng.random(4000) < expit(score - 1)).astype(int))
+
+
+@pytest.fixture(scope="module")
+def tables(records: dict[str, Any]) -> AggregatedData:
+    return agglearn.aggregate(records, "y")
+
+
+@pytest.fixture(scope="module")
+def classifier(tables: AggregatedData) -> agglearn.MaxEntClassifier:
+    return agglearn.MaxEntClassifier(chains=4000).fit(tables)
+
+
+def test_a_classifier_gives_intervals_of_probabilities(
+    classifier: agglearn.MaxEntClassifier, records: dict[str, Any], tmp_path: Path
+) -> None:
+    ends = classifier.predict_interval(records)
+    p = classifier.predict_proba(records)[:, 1]
+    assert ends.shape == (4000, 2)
+    assert ((ends[:, 0] <= p + 1e-9) & (p <= ends[:, 1] + 1e-9)).all()
+    narrow = classifier.predict_interval(records, level=0.5)
+    assert (np.diff(narrow) < np.diff(ends)).mean() > 0.99
+    classifier.save(tmp_path / "a.model")
+    loaded = agglearn.MaxEntClassifier.load(tmp_path / "a.model")
+    np.testing.assert_array_equal(loaded.predict_interval(records), ends)
+
+
+def test_weights_have_intervals_in_the_shape_of_their_tables(
+    classifier: agglearn.MaxEntClassifier, tables: AggregatedData
+) -> None:
+    found = classifier.weight_intervals(level=0.9)
+    assert list(found) == list(tables.tables)
+    for t, (scope, (lower, upper)) in enumerate(found.items()):
+        assert lower.shape == upper.shape == tables.tables[scope].counts.shape
+        theta = classifier.model_.layout.table(classifier.model_.theta, t)
+        assert ((lower <= theta) & (theta <= upper)).all()
+
+
+def test_noise_on_the_tables_reaches_the_intervals(tables: AggregatedData, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+
+    def noisy(table: Table) -> Table:
+        counts, sums = (numbers + rng.normal(0, 20, numbers.shape) for numbers in (table.counts, table.sums))
+        return replace(table, counts=counts, sums=sums, unknown=np.zeros(2), noise=Noise("gaussian", 20.0))
+
+    data = replace(tables, tables={scope: noisy(table) for scope, table in tables.tables.items()})
+    settings = FitSettings(8.0, chains=2000)
+    model, _ = Model.fit(data, settings)
+    assert model.summary["noise"] == [20.0] * 6
+    silent = replace(model, summary={**model.summary, "noise": None})
+    squares = [np.mean(m.posterior(draws=16).draws.theta ** 2) for m in (model, silent)]
+    assert squares[0] > 1.2 * squares[1]
+    assert "noise" not in Model.fit(tables, replace(settings, iterations=1))[0].summary
+
+
+def test_the_command_line_adds_two_columns(
+    classifier: agglearn.MaxEntClassifier, records: dict[str, Any], run_cli: Cli, tmp_path: Path
+) -> None:
+    import pyarrow as pa
+    import pyarrow.csv as pacsv
+
+    classifier.save(tmp_path / "a.model")
+    pacsv.write_csv(pa.table(records), tmp_path / "records.csv")
+    out = tmp_path / "scores.parquet"
+    done = run_cli("predict", tmp_path / "a.model", tmp_path / "records.csv", "--interval", 0.9, "-o", out)
+    assert done.code == 0, done.err
+    scores = pq.read_table(out)
+    assert scores.column_names == ["probability", "lower", "upper"]
+    expected = classifier.predict_interval(records)
+    np.testing.assert_allclose(np.column_stack([scores["lower"], scores["upper"]]), expected)
+    for level in (0, 1, 90):
+        again = tmp_path / "no.csv"
+        wrong = run_cli(
+            "predict", tmp_path / "a.model", tmp_path / "records.csv", "--interval", level, "-o", again
+        )
+        assert wrong.code == 2
+        assert "must be above 0 and below 1" in wrong.err
+        assert not again.exists()
+
+
+def test_what_cannot_have_intervals_says_so(
+    classifier: agglearn.MaxEntClassifier, tables: AggregatedData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = classifier.model_
+    with pytest.raises(InputError, match="draws tell no interval"):
+        model.posterior(draws=1)
+    with pytest.raises(InputError, match="seed -1"):
+        model.posterior(seed=-1)
+    without = replace(model, chains=None)
+    monkeypatch.setattr("agglearn.trust.intervals._MOST_STATES", 10)
+    with pytest.raises(InputError, match="kept no chains"):
+        without.posterior()
+    unpenalised = replace(model, summary={**model.summary, "lambda_theta": 0.0})
+    with pytest.raises(InputError, match="need a penalty"):
+        unpenalised.posterior()
+    short, _ = Model.fit(tables, FitSettings(chains=1000, iterations=5))
+    with pytest.raises(InputError, match="5 iterations are too few"):
+        short.posterior()
+    monkeypatch.setenv("AGGLEARN_MEMORY", "100KB")
+    with pytest.raises(TooLargeError, match="64 draws of the weights of 83 cells would need"):
+        model.posterior()
+
+
+def test_a_model_fitted_by_enumeration_has_intervals(tables: AggregatedData, records: dict[str, Any]) -> None:
+    exact = agglearn.MaxEntClassifier(engine="exact").fit(tables)
+    ends = exact.predict_interval(records)
+    assert (ends[:, 0] < ends[:, 1]).all()
+    assert json.dumps(ends[0].tolist())  # plain numbers
+
+
+def test_the_number_of_draws_follows_from_the_cells_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    from agglearn.trust.intervals import _affordable
+
+    small, large = Layout.plain((10, 10), [(0, 1)]), Layout.plain((3000, 3000), [(0, 1)])
+    found = []
+    for memory in ("4GiB", "64GiB"):
+        monkeypatch.setenv("AGGLEARN_MEMORY", memory)
+        found.append([_affordable(layout, 10_000, None)[0] for layout in (small, large)])
+    assert found == [[64, 16], [64, 16]]
+    monkeypatch.setenv("AGGLEARN_MEMORY", "1GiB")
+    with pytest.raises(TooLargeError, match="9,000,000 cells would need"):
+        _affordable(large, 10_000, None)
+
+
+def test_binomial_reference() -> None:
+    """One table of one feature: the field is a rate per value, whose interval is that of a proportion."""
+    rng = np.random.default_rng(0)
+    x, true = rng.integers(0, 4, 4000), np.array([0.1, 0.3, 0.5, 0.8])
+    y = (rng.random(4000) < true[x]).astype(int)
+    data = agglearn.aggregate({"x": [f"v{v}" for v in x], "y": y}, "y", tables="singles")
+    model = agglearn.MaxEntClassifier(lambda_theta=0.05, engine="exact", tolerance=0.0).fit(data)
+    ends = model.predict_interval({"x": [f"v{v}" for v in range(4)]})
+    for v in range(4):
+        n, k = int((x == v).sum()), int(y[x == v].sum())
+        low, high = binom.ppf([0.05, 0.95], n, k / n) / n
+        # A normal law on the logit scale against exact tails, a prior of four weights, and the spread of a
+        # standard deviation from 64 draws (9 %): within a quarter of the length.
+        assert abs(ends[v, 0] - low) < 0.25 * (high - low)
+        assert abs(ends[v, 1] - high) < 0.25 * (high - low)
