@@ -144,7 +144,8 @@ def iterate(
         if settings.fixed_theta is None and state.iteration % _PENALTY_EVERY == 0:
             n_chains = settings.n_chains(problem.rows) if settings.engine == "local" else 0
             noise = chain_noise(problem.rows, n_chains)
-            state.lambda_theta = next_lambda(state.lambda_theta, info.gamma, info.theta_squared, noise)
+            seen = info.gamma, info.theta_squared, problem.layout.n_tables
+            state.lambda_theta = next_lambda(state.lambda_theta, *seen, noise)
         if state.iteration % _CHECK_EVERY == 0:
             _look_at_predictions(engine, settings, state, entry)
         yield state
