@@ -21,6 +21,9 @@ app = typer.Typer(
 )
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
+Threads = Annotated[int | None, typer.Option(help="Threads (default: all cores); never changes the result.")]
+Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
+ModelPath = Annotated[str, typer.Argument(metavar="MODEL", help="A .model folder.")]
 
 
 def _version(wanted: bool) -> None:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from agglearn.cli.app import Json, app, print_json
-from agglearn.cli.model import ModelPath, Seed, Threads
+from agglearn.cli.app import Json, ModelPath, Seed, Threads, app, print_json
 from agglearn.errors import InputError
 
 if TYPE_CHECKING:
