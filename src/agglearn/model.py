@@ -145,7 +145,7 @@ class Model:
     ) -> Model:
         """The model that a fit ended with."""
         chains = fit.engine.chains if isinstance(fit.engine, LocalEngine) else None
-        noise = [table.noise.sigma if table.noise else 0.0 for table in data.tables.values()]
+        noise = data.noise_of(data.tables).tolist()
         return cls(
             schema=Schema(data.schema.features, (label,)),
             label=label,
@@ -260,7 +260,7 @@ class Model:
         if self.chains is not None:
             chains, burn_in = self.chains[rng.permutation(len(self.chains))[:n]], _REFRESH
         else:
-            chains, burn_in = self._exact_draws(min(n, 10_000), seed), 0
+            chains, burn_in = self.exact_draws(min(n, 10_000), seed), 0
         exact_up_to = max(self.layout.cards)
         engine = LocalEngine(
             self.layout,
@@ -273,7 +273,7 @@ class Model:
         )
         return engine, burn_in
 
-    def _exact_draws(self, n: int, seed: int) -> npt.NDArray[np.uint16]:
+    def exact_draws(self, n: int, seed: int) -> npt.NDArray[np.uint16]:
         """Records of a field that kept no chains: it was fitted by enumeration, and can be drawn from so."""
         engine = ExactEngine(self.layout, self.rows)
         return engine.sample(n, self.mu, self.theta, self.intercept, seed)[0]

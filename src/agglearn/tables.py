@@ -253,6 +253,11 @@ class AggregatedData:
         """Let ``sum(parts)`` work."""
         return self if other == 0 else NotImplemented
 
+    def noise_of(self, scopes: Iterable[Scope]) -> npt.NDArray[np.float64]:
+        """Standard deviation of the noise declared for each of these tables, 0 where there is none."""
+        noises = [self.tables[scope].noise for scope in scopes]
+        return np.array([noise.sigma if noise else 0.0 for noise in noises])
+
     def table(self, *features: str) -> Table:
         """The table over these features: as held, or summed from the smallest that holds them."""
         for name in features:

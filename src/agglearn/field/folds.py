@@ -64,5 +64,5 @@ def folds_of(parts: Sequence[AggregatedData], label: str | None = None) -> list[
 
 
 def _noise(valid: AggregatedData, train: AggregatedData) -> npt.NDArray[np.float64] | None:
-    noises = [valid.tables[scope].noise for scope in train.tables]
-    return np.array([noise.sigma if noise else 0.0 for noise in noises]) if any(noises) else None
+    noise = valid.noise_of(train.tables)
+    return noise if noise.any() else None

@@ -72,17 +72,24 @@ def heldout_problem(heldout: AggregatedData, train: AggregatedData, label: str |
     return make_problem(matching(heldout, train.schema, list(train.tables)), label)
 
 
-def matching(heldout: AggregatedData, schema: Schema, scopes: Sequence[Scope]) -> AggregatedData:
-    """The held-out tables that a field over this schema and these tables is judged on."""
-    if heldout.schema.features != schema.features:
-        raise TableError(
-            "the held-out tables have another schema: aggregate them with the training tables' (--split, or "
-            "--schema TRAIN.agg)"
-        )
-    absent = [scope for scope in scopes if scope not in heldout.tables]
+def matching(
+    data: AggregatedData, schema: Schema, scopes: Sequence[Scope], what: str = "the held-out tables"
+) -> AggregatedData:
+    """The tables that a field over this schema and these scopes has; ``what`` names them in an error."""
+    require_schema(data, schema, what)
+    absent = [scope for scope in scopes if scope not in data.tables]
     if absent:
-        raise TableError(f"the held-out tables lack {' × '.join(absent[0])}, which the field has")
-    return replace(heldout, tables={scope: heldout.tables[scope] for scope in scopes})
+        raise TableError(f"{what} lack {' × '.join(absent[0])}, which the field has")
+    return replace(data, tables={scope: data.tables[scope] for scope in scopes})
+
+
+def require_schema(data: AggregatedData, schema: Schema, what: str) -> None:
+    """Refuse tables over other features than a field's, or over the same with other values."""
+    if data.schema.features != schema.features:
+        raise TableError(
+            f"{what} have another schema than the model: aggregate them with the training tables' (--split, "
+            "or --schema TRAIN.agg)"
+        )
 
 
 def layout_of(data: AggregatedData) -> Layout:

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 from agglearn.errors import InputError
 from agglearn.field.checkpoint import fingerprint
 from agglearn.field.layout import Layout
-from agglearn.field.problem import Problem, make_problem
+from agglearn.field.problem import Problem, make_problem, require_schema
 from agglearn.model import Model
 from agglearn.tables import AggregatedData
 from agglearn.threads import thread_count
-from agglearn.trust.inputs import model_of, noise_of, problem_of, require_schema
+from agglearn.trust.inputs import model_of, problem_of
 from agglearn.trust.margins import Margin, held_margins
 from agglearn.trust.misfit import TableMisfit, compare
 from agglearn.trust.mixing import Memory, Mixing, watch
@@ -136,14 +136,14 @@ def diagnose(
         problem,
         seen.tallies[0],
         fitted.schema,
-        noise_of(tables, fitted.scopes),
+        tables.noise_of(fitted.scopes),
         pull=2 * float(fitted.summary["lambda_theta"]) * fitted.theta,
         inflation=1.0 if own_tables else 1 + problem.rows / fitted.rows,
     )
     found: tuple[TableMisfit, ...] = ()
     if checked is not None and check is not None:
         margins = [_margins(checked.layout, t, fitted) for t in range(checked.layout.n_tables)]
-        sigmas = noise_of(check, list(check.tables))
+        sigmas = check.noise_of(check.tables)
         found = compare(checked, seen.tallies[1], fitted.schema, sigmas, margins=margins)
     joint, alone = reliance(fitted, seen.cells, seen.scores, seen.score_variance)
     return Diagnosis(
@@ -160,7 +160,7 @@ def diagnose(
 
 
 def _to_check(model: Model, check: AggregatedData) -> Problem:
-    require_schema(model, check, "the tables to check by")
+    require_schema(check, model.schema, "the tables to check by")
     return make_problem(check, model.label.name)
 
 

@@ -165,7 +165,7 @@ def model_posterior(
     if model.chains is not None:
         chains = model.chains
     elif prod(model.layout.cards) <= _MOST_STATES:
-        chains = model._exact_draws(_EXACT_DRAWS, seed)
+        chains = model.exact_draws(_EXACT_DRAWS, seed)
     else:
         raise InputError(
             "the model kept no chains, and intervals are found with them: fit it again with the local engine"

@@ -31,14 +31,13 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import expit
 
-from agglearn.field.exact import ExactEngine
 from agglearn.field.kernels import tally
 from agglearn.field.layout import Layout
 from agglearn.field.local import LocalEngine, memory_needed
 from agglearn.field.problem import Problem
-from agglearn.field.proposals import build_proposals
 from agglearn.memory import require
 from agglearn.model import Model
+from agglearn.trust.chains import set_moving
 
 Floats = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.uint16]
@@ -199,8 +198,7 @@ def _engine(
 ) -> tuple[LocalEngine, npt.NDArray[np.bool_], int]:
     """The chains to watch, which of them are in the second half, and how many of them are no copies."""
     if model.chains is None:
-        weights = (model.mu, model.theta, model.intercept)
-        chains = ExactEngine(model.layout, model.rows).sample(_EXACT_DRAWS, *weights, seed)[0]
+        chains = model.exact_draws(_EXACT_DRAWS, seed)
         second, families = np.arange(_EXACT_DRAWS) % 2 == 1, _EXACT_DRAWS
     else:
         chains = model.chains
@@ -214,20 +212,7 @@ def _engine(
         f"a diagnosis of {cells:,} cells with {len(chains):,} chains",
         "check fewer or smaller tables",
     )
-    exact_up_to = int(model.settings["exact_up_to"])
-    proposals = None
-    if max(model.layout.cards) > exact_up_to:
-        proposals = build_proposals(model.layout, tables.d, exact_up_to)
-    engine = LocalEngine(
-        model.layout,
-        chains,
-        model.rows,
-        seed,
-        threads,
-        proposals=proposals,
-        exact_up_to=exact_up_to,
-        proposals_per_feature=int(model.settings["proposals"]),
-    )
+    engine = set_moving(model, chains, tables, seed, threads)
     return engine, second, min(families, len(chains))
 
 

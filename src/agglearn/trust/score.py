@@ -10,16 +10,15 @@ import numpy.typing as npt
 from scipy.special import expit
 
 from agglearn.errors import InputError
-from agglearn.field.exact import ExactEngine
 from agglearn.field.heldout import TableScore, score_heldout
-from agglearn.field.local import LocalEngine, memory_needed
+from agglearn.field.local import memory_needed
 from agglearn.field.problem import Problem
-from agglearn.field.proposals import build_proposals
 from agglearn.memory import require
 from agglearn.model import Model
 from agglearn.tables import AggregatedData
 from agglearn.threads import thread_count
 from agglearn.trust.calibration import Calibration, calibrate
+from agglearn.trust.chains import set_moving
 from agglearn.trust.inputs import model_of, problem_of
 
 if TYPE_CHECKING:
@@ -31,7 +30,6 @@ Codes = npt.NDArray[np.uint16]
 _RECORDS = 60_000
 _SETTLE = 5  # sweeps at the final weights before the first draw: training left the chains at the last ones
 _GAP = 3  # sweeps between two draws of a chain
-_EXACT_UP_TO = 100  # modalities of a feature that is drawn exactly, as in training
 _FIRST_SWEEP = 1 << 24  # a number that training does not reach, so that no random number is used twice
 _WORKSPACE = 14 * 8  # bytes a cell: tables, weights and the vectors of the conjugate gradients
 
@@ -103,7 +101,7 @@ def score_tables(
     problem = problem_of(judged, tables)
     own = problem if drawn_from.layout == judged.layout else problem_of(drawn_from, tables)
     codes, draws = draw_chains(drawn_from, own, seed, workers)
-    noise = np.array([t.noise.sigma if t.noise else 0.0 for t in map(tables.tables.get, judged.scopes) if t])
+    noise = tables.noise_of(judged.scopes)
     options: dict[str, Any] = {"draws": draws, "noise": noise if noise.any() else None}
     score = score_heldout(problem, codes, judged.theta, judged.intercept, workers, **options)
     p = expit(judged.log_odds(codes, workers))
@@ -114,21 +112,14 @@ def score_tables(
 def draw_chains(law: Model, tables: Problem, seed: int, threads: int) -> tuple[Codes, int]:
     """Fresh records of a model, a row per feature, and how often each chain was drawn."""
     if law.chains is None:
-        engine = ExactEngine(law.layout, law.rows)
-        records = engine.sample(_RECORDS, law.mu, law.theta, law.intercept, seed)[0]
-        return np.ascontiguousarray(records.T), 1
+        return np.ascontiguousarray(law.exact_draws(_RECORDS, seed).T), 1
     n_chains, n_cells = len(law.chains), law.layout.n_cells
     require(
         memory_needed(law.layout, n_chains) + _WORKSPACE * n_cells,
         f"scoring a field of {n_cells:,} cells with {n_chains:,} chains",
         "fit with fewer chains (--chains), fewer or hashed tables",
     )
-    proposals = None
-    if max(law.layout.cards) > _EXACT_UP_TO:
-        proposals = build_proposals(law.layout, tables.d, _EXACT_UP_TO)
-    moving = LocalEngine(
-        law.layout, law.chains, law.rows, seed, threads, proposals=proposals, exact_up_to=_EXACT_UP_TO
-    )
+    moving = set_moving(law, law.chains, tables, seed, threads)
     draws = max(1, -(-_RECORDS // n_chains))
     drawn = []
     for sweep in range(_SETTLE + _GAP * (draws - 1)):
