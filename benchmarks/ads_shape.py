@@ -8,12 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from agglearn import store
 from agglearn.datasets import AdsLog
 from agglearn.field.problem import make_problem
-from agglearn.field.settings import FitSettings
-from agglearn.field.train import begin, iterate
-from agglearn.tables import AggregatedData
+from agglearn.tables.data import AggregatedData
+from agglearn.tables.format import load, save
+from agglearn.train.loop import begin, iterate
+from agglearn.train.settings import FitSettings
 from benchmarks.config import Config
 from benchmarks.curves import learning_curve
 from benchmarks.measure import THREADS, Result, at_least, at_most, in_process, not_measured
@@ -33,7 +33,7 @@ def run(config: Config) -> list[Result]:
     data = ads_tables(log, config.ads_rows)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "ads.agg"
-        store.save(data, path)
+        save(data, path)
         results = _iterations(config, path)
     fresh = ads_fresh(log, data, config.fresh_rows)
     return [*results, *_race(data, fresh, config)]
@@ -62,7 +62,7 @@ def _iterations(config: Config, tables: Path) -> list[Result]:
 
 def measure_iterations(tables: str, chains: int, iterations: int) -> dict[str, Any]:
     """Seconds of the start, of an iteration and of its parts: means, after one that is not counted."""
-    problem = make_problem(store.load(tables))
+    problem = make_problem(load(tables))
     settings = FitSettings(chains=chains, growth=1, iterations=iterations + 1, tolerance=0.0)
     began = time.perf_counter()
     engine, mu0, state = begin(problem, settings, THREADS)

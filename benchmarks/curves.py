@@ -6,9 +6,9 @@ import time
 from math import inf
 
 from agglearn.field.problem import make_problem
-from agglearn.field.settings import FitSettings
-from agglearn.field.train import begin, iterate
-from agglearn.tables import AggregatedData
+from agglearn.tables.data import AggregatedData
+from agglearn.train.loop import begin, iterate
+from agglearn.train.settings import FitSettings
 from benchmarks.measure import THREADS
 from benchmarks.problems import HeldOut
 

@@ -6,9 +6,9 @@ import numpy as np
 
 from agglearn.datasets import AdsLog
 from agglearn.field.problem import make_problem
-from agglearn.field.settings import FitSettings
-from agglearn.field.train import begin, iterate
-from agglearn.tables import AggregatedData
+from agglearn.tables.data import AggregatedData
+from agglearn.train.loop import begin, iterate
+from agglearn.train.settings import FitSettings
 from benchmarks.config import Config
 from benchmarks.measure import THREADS, Result, at_most, own_times, wall
 from benchmarks.parts import watching

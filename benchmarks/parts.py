@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from agglearn.field import local, train
+from agglearn.field.engines import local
+from agglearn.train import loop as train
 
 PARTS = ("weights", "sweep", "labels", "tally", "step")
 

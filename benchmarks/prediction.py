@@ -14,7 +14,7 @@ import agglearn
 from agglearn import MaxEntClassifier
 from agglearn.cli.model import predict
 from agglearn.datasets import AdsLog
-from agglearn.field.kernels import score_codes
+from agglearn.field.kernels.score import score_codes
 from agglearn.field.layout import Layout
 from benchmarks.config import Config
 from benchmarks.measure import THREADS, Result, at_least, seconds

@@ -9,14 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 import agglearn
-from agglearn.aggregate.split import assign
 from agglearn.datasets import AdsLog, load_adult, load_bank
-from agglearn.field.kernels import score_codes
+from agglearn.field.kernels.score import score_codes
 from agglearn.field.layout import Layout
 from agglearn.field.problem import layout_of
-from agglearn.schema import Schema
-from agglearn.score import nllh
-from agglearn.tables import AggregatedData
+from agglearn.judge.scores import nllh
+from agglearn.records.split import assign
+from agglearn.schema.schema import Schema
+from agglearn.tables.data import AggregatedData
 from benchmarks.measure import THREADS
 
 Codes = npt.NDArray[np.uint16]

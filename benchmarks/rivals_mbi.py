@@ -24,10 +24,10 @@ import numpy as np
 import psutil
 
 from agglearn.datasets.sources import cache_folder
-from agglearn.field.exact import ExactEngine
+from agglearn.field.engines.exact import ExactEngine
 from agglearn.field.problem import make_problem
-from agglearn.field.train import Fit, fit
-from agglearn.tables import AggregatedData
+from agglearn.tables.data import AggregatedData
+from agglearn.train.loop import Fit, fit
 from benchmarks.config import Config
 from benchmarks.measure import THREADS, Result, not_measured, plain, seconds
 from benchmarks.problems import HeldOut, Split, adult

@@ -9,8 +9,8 @@ import tempfile
 from pathlib import Path
 
 import agglearn
-from agglearn import store
 from agglearn.datasets import toy
+from agglearn.tables.format import save
 from benchmarks.config import Config
 from benchmarks.measure import Result, at_most, plain, seconds, wall
 
@@ -22,7 +22,7 @@ def run(config: Config) -> list[Result]:
     """Measure wall time of whole processes."""
     with tempfile.TemporaryDirectory() as folder:
         tables, model = Path(folder) / "toy.agg", Path(folder) / "toy.model"
-        store.save(agglearn.aggregate(toy(), "label"), tables)
+        save(agglearn.aggregate(toy(), "label"), tables)
         cache = {"NUMBA_CACHE_DIR": f"{folder}/kernels"} if config.cold_start else {}
 
         def fit() -> None:

@@ -13,12 +13,12 @@ import numpy.typing as npt
 from numba import njit
 
 from agglearn.errors import InputError
+from agglearn.field.engines.local import LocalEngine
 from agglearn.field.layout import Layout
-from agglearn.field.local import LocalEngine
 from agglearn.field.problem import make_problem
-from agglearn.field.settings import FitSettings
-from agglearn.field.train import fit
-from agglearn.threads import in_threads
+from agglearn.runtime.threads import in_threads
+from agglearn.train.loop import fit
+from agglearn.train.settings import FitSettings
 from benchmarks.config import Config
 from benchmarks.measure import Result, at_least, not_measured, own_times, plain, seconds, wall
 from benchmarks.parts import watching

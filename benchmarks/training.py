@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean
 
-from agglearn.aggregate.split import assign
-from agglearn.baselines import LogisticModel, logistic, one_hot
-from agglearn.compare import climb
 from agglearn.errors import InputError
 from agglearn.field.problem import make_problem
-from agglearn.field.settings import FitSettings
-from agglearn.field.train import Fit, fit
+from agglearn.judge.baselines import LogisticModel, logistic, one_hot
+from agglearn.judge.comparison import climb
+from agglearn.records.split import assign
+from agglearn.train.loop import Fit, fit
+from agglearn.train.settings import FitSettings
 from benchmarks.config import Config
 from benchmarks.curves import Curve, learning_curve
 from benchmarks.measure import THREADS, Result, at_least, at_most, not_measured, own_times, wall

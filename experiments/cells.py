@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from agglearn.errors import InputError
-from agglearn.progress import meter
+from agglearn.runtime.progress import meter
 
 Value = dict[str, Any]
 

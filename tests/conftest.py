@@ -18,9 +18,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from agglearn.features import Categorical
-from agglearn.schema import Label, Schema
-from agglearn.tables import AggregatedData, Table
+from agglearn.schema.features import Categorical
+from agglearn.schema.schema import Label, Schema
+from agglearn.tables.data import AggregatedData
+from agglearn.tables.table import Table
 
 REPOSITORY = Path(__file__).parents[1]
 

@@ -8,7 +8,7 @@ from math import prod
 
 import numpy as np
 
-from agglearn.field.exact import ExactEngine
+from agglearn.field.engines.exact import ExactEngine
 from agglearn.field.layout import Layout
 from agglearn.field.problem import Problem
 

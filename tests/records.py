@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from agglearn.features import Binned, Categorical
-from agglearn.model import Model
+from agglearn.model.model import Model
+from agglearn.schema.features import Binned, Categorical
 
 COLOURS, SIZES = ("blue", "green", "red"), (1, 2, 3, 5)
 

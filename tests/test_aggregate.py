@@ -21,17 +21,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agglearn import memory
-from agglearn.aggregate import aggregate, aggregate_split, sources
-from agglearn.aggregate.lazy import open_database_table
-from agglearn.aggregate.split import assign, parse_split
-from agglearn.cells import hashed_cells
-from agglearn.columns import as_text
+from agglearn.aggregation.api import aggregate, aggregate_split
+from agglearn.aggregation.pushdown import open_database_table
 from agglearn.errors import InputError, TooLargeError
-from agglearn.features import Binned, Categorical, Encoded
-from agglearn.schema import Label, Schema
-from agglearn.store import save, save_schema
-from agglearn.tables import AggregatedData, merge
+from agglearn.records import sources
+from agglearn.records.split import assign, parse_split
+from agglearn.runtime import memory
+from agglearn.schema.columns import as_text
+from agglearn.schema.features import Binned, Categorical, Encoded
+from agglearn.schema.schema import Label, Schema
+from agglearn.tables.cells import hashed_cells
+from agglearn.tables.data import AggregatedData, merge
+from agglearn.tables.format import save, save_schema
 
 Backend: TypeAlias = Callable[[Any, Path], Any]
 BACKENDS: dict[str, Backend] = {}

@@ -78,10 +78,10 @@ def database(path: Path) -> None:
 
 def make_tables(path: Path) -> None:
     """A good .agg over x1 and x2."""
-    from agglearn import store
-    from agglearn.aggregate import aggregate
+    from agglearn.aggregation.api import aggregate
+    from agglearn.tables.format import save
 
-    store.save(aggregate({"x1": [1, 2, 1], "x2": ["A", "B", "B"], "y": [0, 1, 1]}, "y"), path)
+    save(aggregate({"x1": [1, 2, 1], "x2": ["A", "B", "B"], "y": [0, 1, 1]}, "y"), path)
 
 
 LONG = GOOD.replace("2,A,1", "2,A,1,extra")
@@ -375,10 +375,10 @@ CASES: dict[str, Case] = {
 
 
 def make_other_tables(path: Path) -> None:
-    from agglearn import store
-    from agglearn.aggregate import aggregate
+    from agglearn.aggregation.api import aggregate
+    from agglearn.tables.format import save
 
-    store.save(aggregate({"x1": [1, 2, 3], "x2": ["A", "B", "B"], "y": [0, 1, 1]}, "y"), path)
+    save(aggregate({"x1": [1, 2, 3], "x2": ["A", "B", "B"], "y": [0, 1, 1]}, "y"), path)
 
 
 def lay_out(files: dict[str, str | bytes | Callable[[Path], object]]) -> None:
@@ -460,12 +460,13 @@ def test_odd_column_names_are_as_good_as_any(run_cli: Any, tmp_path: Path) -> No
     assert run.code == 0
     assert run.json["rows"] == 20
     # The same from Parquet.
-    from agglearn import store
-    from agglearn.aggregate import aggregate, sources
+    from agglearn.aggregation.api import aggregate
+    from agglearn.records import sources
+    from agglearn.tables.format import load
 
     table = sources.open_source(path)
     pq.write_table(pa.Table.from_batches(table.batches(table.columns)), tmp_path / "in.parquet")
-    assert aggregate(tmp_path / "in.parquet", "the label").equals(store.load(tmp_path / "out.agg"))
+    assert aggregate(tmp_path / "in.parquet", "the label").equals(load(tmp_path / "out.agg"))
 
 
 @pytest.mark.parametrize(
@@ -508,9 +509,9 @@ def test_values_with_newlines_and_quotes_are_kept_whole(run_cli: Any, tmp_path: 
     (tmp_path / "in.csv").write_text('x,y\n"a\nb",1\n"say ""hi""",0\n"c,d",0\n')
     run = run_cli("aggregate", tmp_path / "in.csv", "--label", "y", "-o", tmp_path / "out.agg")
     assert run.code == 0
-    from agglearn import store
+    from agglearn.tables.format import load
 
-    assert store.load(tmp_path / "out.agg").schema.features[0].modalities == ("a\nb", "c,d", 'say "hi"')
+    assert load(tmp_path / "out.agg").schema.features[0].modalities == ("a\nb", "c,d", 'say "hi"')
 
 
 def test_what_means_missing_can_be_said(run_cli: Any, tmp_path: Path) -> None:

@@ -13,7 +13,10 @@ from scipy.optimize import minimize_scalar
 from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import CategoricalNB
 
-from agglearn.baselines import (
+from agglearn.errors import InputError, TableError, TooLargeError
+from agglearn.field.layout import Layout
+from agglearn.field.problem import Problem, make_problem
+from agglearn.judge.baselines import (
     LogOddsModel,
     best_pair,
     logistic,
@@ -22,12 +25,11 @@ from agglearn.baselines import (
     pair_models,
     tree_augmented_nb,
 )
-from agglearn.errors import InputError, TableError, TooLargeError
-from agglearn.features import Categorical, Codes
-from agglearn.field.layout import Layout
-from agglearn.field.problem import Problem, make_problem
-from agglearn.schema import Label, Schema
-from agglearn.tables import AggregatedData, Noise, Table
+from agglearn.schema.features import Categorical, Codes
+from agglearn.schema.schema import Label, Schema
+from agglearn.tables.data import AggregatedData
+from agglearn.tables.noise import Noise
+from agglearn.tables.table import Table
 
 Floats = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.uint8]

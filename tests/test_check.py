@@ -11,10 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from agglearn import store
-from agglearn.aggregate import aggregate
-from agglearn.check import CheckReport, check
-from agglearn.tables import AggregatedData, Noise, Table
+from agglearn.aggregation.api import aggregate
+from agglearn.tables.check import CheckReport, check
+from agglearn.tables.data import AggregatedData
+from agglearn.tables.format import save
+from agglearn.tables.noise import Noise
+from agglearn.tables.table import Table
 
 Make = Callable[..., AggregatedData]
 FIRST = ("f0", "f1")
@@ -241,7 +243,7 @@ def test_hashed_tables_are_checked_for_what_they_can_be(random_tables: Make) -> 
 
 
 def test_the_command_says_the_same_in_json(random_tables: Make, run_cli: Any, tmp_path: Path) -> None:
-    store.save(random_tables(), tmp_path / "good.agg")
+    save(random_tables(), tmp_path / "good.agg")
     run = run_cli("check", tmp_path / "good.agg", "--json")
     assert (run.code, run.err) == (0, "")
     assert {"ok", "tables", "cells", "rows", "problems"} <= run.json.keys()
@@ -252,7 +254,7 @@ def test_the_command_says_the_same_in_json(random_tables: Make, run_cli: Any, tm
 def test_the_command_fails_on_tables_that_do_not_agree(
     random_tables: Make, run_cli: Any, tmp_path: Path
 ) -> None:
-    store.save(change(random_tables(), counts={(0, 0): 400}), tmp_path / "bad.agg")
+    save(change(random_tables(), counts={(0, 0): 400}), tmp_path / "bad.agg")
     run = run_cli("check", tmp_path / "bad.agg", "--json")
     assert run.code == 2
     assert run.json["ok"] is False
@@ -265,7 +267,7 @@ def test_the_command_fails_on_tables_that_do_not_agree(
 
 def test_the_command_tells_a_person_what_there_is(random_tables: Make, run_cli: Any, tmp_path: Path) -> None:
     data = random_tables(labels=("click", "sale"))
-    store.save(data, tmp_path / "x.agg")
+    save(data, tmp_path / "x.agg")
     run = run_cli("check", tmp_path / "x.agg")
     clicks, sales = data.positives
     assert f"3 tables, 26 cells, 500 records ({clicks} click, {sales} sale)" in run.out
@@ -277,7 +279,7 @@ def test_infinite_numbers_are_told_in_json_that_can_be_read(
     random_tables: Make, run_cli: Any, tmp_path: Path
 ) -> None:
     data = add_noise(random_tables(), "gaussian", 5, 5)
-    store.save(change(data, counts={(0, 0): np.inf}), tmp_path / "x.agg")
+    save(change(data, counts={(0, 0): np.inf}), tmp_path / "x.agg")
     run = run_cli("check", tmp_path / "x.agg", "--json")
     assert run.code == 2
     assert run.json["problems"][0]["kind"] == "not a number"

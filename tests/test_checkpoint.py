@@ -18,12 +18,12 @@ import pytest
 
 from agglearn import MaxEntClassifier, aggregate, save
 from agglearn.errors import InputError, StoreError
-from agglearn.field.checkpoint import Checkpoints, FitState
-from agglearn.field.local import LocalEngine
+from agglearn.field.engines.local import LocalEngine
 from agglearn.field.problem import Problem
-from agglearn.field.settings import FitSettings
-from agglearn.field.train import Fit, begin, fit
-from agglearn.store import read_json, write_manifest
+from agglearn.runtime.files import read_json, write_manifest
+from agglearn.train.checkpoint import Checkpoints, FitState
+from agglearn.train.loop import Fit, begin, fit
+from agglearn.train.settings import FitSettings
 from tests.conftest import Cli
 from tests.fields import random_problem
 from tests.records import make_records

@@ -15,24 +15,24 @@ import pytest
 
 import agglearn
 from agglearn import AggregatedData, MaxEntClassifier, Model, aggregate, save
-from agglearn.aggregate.sources import open_source
-from agglearn.aggregate.split import assign
 from agglearn.classifier import NothingToChooseOnWarning
 from agglearn.datasets import load_adult
 from agglearn.errors import AgglearnError, InputError, StoreError
-from agglearn.field.checkpoint import Checkpoints, FitState
-from agglearn.field.choose import choose
-from agglearn.field.conjugate import solve
-from agglearn.field.course import Course, Place
-from agglearn.field.exact import ExactEngine, exact_optimum
-from agglearn.field.folds import Fold, add_parts, folds_of
+from agglearn.field.engines.exact import ExactEngine, exact_optimum
+from agglearn.field.engines.local import LocalEngine
 from agglearn.field.heldout import Difference
 from agglearn.field.layout import Layout
-from agglearn.field.local import LocalEngine
-from agglearn.field.newton import newton_step
 from agglearn.field.problem import Problem, make_problem
-from agglearn.field.settings import FitSettings
-from agglearn.field.train import begin, fit
+from agglearn.field.solve import solve
+from agglearn.records.sources import open_source
+from agglearn.records.split import assign
+from agglearn.train.checkpoint import Checkpoints, FitState
+from agglearn.train.loop import begin, fit
+from agglearn.train.select.choose import choose
+from agglearn.train.select.course import Course, Place
+from agglearn.train.select.folds import Fold, add_parts, folds_of
+from agglearn.train.select.newton import newton_step
+from agglearn.train.settings import FitSettings
 from tests.conftest import Cli
 from tests.fields import count, random_problem
 from tests.records import make_records

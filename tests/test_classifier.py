@@ -26,8 +26,8 @@ from sklearn.utils.validation import check_is_fitted
 from agglearn import AggregatedData, MaxEntClassifier, Table, aggregate, compare, datasets
 from agglearn.classifier import UnknownValuesWarning
 from agglearn.errors import InputError
-from agglearn.field.settings import FitSettings
-from agglearn.tables import Noise
+from agglearn.tables.noise import Noise
+from agglearn.train.settings import FitSettings
 from tests.records import log_odds_by_hand, make_records
 
 FEATURES = ["colour", "size", "age"]

@@ -18,9 +18,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from agglearn import store
-from agglearn.aggregate import aggregate
-from agglearn.tables import merge
+from agglearn.aggregation.api import aggregate
+from agglearn.tables.data import merge
+from agglearn.tables.format import load, save
 
 GOOD = "x1,x2,x3,y\n1,B,a,1\n2,A,b,1\n1,B,b,0\n2,B,a,1\n1,A,b,0\n"
 ADULT = (
@@ -48,7 +48,7 @@ def query(sql: str) -> list[Any]:
 def test_aggregate_writes_the_tables_and_says_what_it_did(toy_file: Path, toy: Any, run_cli: Any) -> None:
     run = run_cli("aggregate", toy_file, "--label", "y", "-o", "toy.agg")
     assert run.code == 0
-    assert store.load("toy.agg").equals(aggregate(toy, "y"))
+    assert load("toy.agg").equals(aggregate(toy, "y"))
     lines = run.out.splitlines()
     assert lines[0] == ("  x1  categorical      2 modalities; 2 distinct integers (a quantity? --numeric x1)")
     assert lines[1] == "  x2  categorical      2 modalities; text"
@@ -90,7 +90,7 @@ def test_parts_of_a_split_are_written_beside(toy_file: Path, run_cli: Any) -> No
     )
     assert run.code == 0, run.err
     parts = {
-        part: store.load(f"out{ending}.agg")
+        part: load(f"out{ending}.agg")
         for part, ending in (("train", ""), ("valid", ".valid"), ("test", ".test"))
     }
     assert {part: d.rows for part, d in parts.items()} == {p: d["rows"] for p, d in run.json["parts"].items()}
@@ -123,7 +123,7 @@ def test_options_reach_the_tables(toy_file: Path, run_cli: Any) -> None:
         *("--tables", "singles,age*site*kind", "--hash-size", 100),
     )
     assert run.code == 0, run.err
-    data = store.load("out.agg")
+    data = load("out.agg")
     assert data.schema.names == ("age", "income", "site", "kind")
     assert data.schema.cards == (3, 4, 11, 11)
     assert list(data.tables) == [("age",), ("income",), ("site",), ("kind",), ("age", "site", "kind")]
@@ -142,7 +142,7 @@ def test_options_reach_the_tables(toy_file: Path, run_cli: Any) -> None:
         "out.agg",
     )
     assert again.code == 0
-    assert store.load("b.agg").schema == data.schema
+    assert load("b.agg").schema == data.schema
 
 
 def test_unknown_values_are_told_and_counted(toy_file: Path, run_cli: Any) -> None:
@@ -162,7 +162,7 @@ def test_a_table_of_a_database_is_an_input(toy_file: Path, run_cli: Any, toy: An
         connection.from_arrow(toy).create("visits")
     run = run_cli("aggregate", "shop.duckdb:visits", "--label", "y", "-o", "toy.agg", "--json")
     assert run.code == 0, run.err
-    assert store.load("toy.agg").equals(aggregate(toy, "y"))
+    assert load("toy.agg").equals(aggregate(toy, "y"))
 
 
 def test_several_files_and_globs_are_one_input(toy_file: Path, run_cli: Any) -> None:
@@ -171,7 +171,7 @@ def test_several_files_and_globs_are_one_input(toy_file: Path, run_cli: Any) -> 
         Path(f"part{i}.csv").write_text(head + row)
     run = run_cli("aggregate", "part[0-2].csv", "part3.csv", "part4.csv", "--label", "y", "-o", "out.agg")
     assert run.code == 0
-    assert store.load("out.agg").equals(aggregate("toy.csv", "y"))
+    assert load("out.agg").equals(aggregate("toy.csv", "y"))
 
 
 def test_writing_over_tables_of_ours_is_allowed(toy_file: Path, run_cli: Any) -> None:
@@ -197,11 +197,11 @@ def test_an_output_that_cannot_be_written_is_told_before_any_work(
 def test_merge_adds_up_tables_of_one_schema(toy_file: Path, toy: Any, run_cli: Any) -> None:
     whole = aggregate(toy, "y")
     for i in range(5):
-        store.save(aggregate(toy.slice(i, 1), "y", schema=whole.schema), f"{i}.agg")
+        save(aggregate(toy.slice(i, 1), "y", schema=whole.schema), f"{i}.agg")
     run = run_cli("merge", *(f"{i}.agg" for i in range(5)), "-o", "all.agg", "--json")
     assert run.code == 0
     assert run.json == {"path": "all.agg", "tables": 3, "cells": 12, "rows": 5, "positives": {"y": 3}}
-    assert store.load("all.agg").equals(whole)
+    assert load("all.agg").equals(whole)
 
 
 # --- the program itself ----------------------------------------------------------------------------
@@ -294,7 +294,7 @@ def test_an_interrupt_is_one_line(monkeypatch: pytest.MonkeyPatch, run_cli: Any,
     def stop(*args: Any, **options: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("agglearn.store.load", stop)
+    monkeypatch.setattr("agglearn.tables.format.load", stop)
     run = run_cli("check", "toy.agg")
     assert (run.code, run.err) == (130, "agglearn: interrupted\n")
 
@@ -312,7 +312,7 @@ def test_what_the_machine_lacks_is_one_line(
     def fail(*args: Any, **options: Any) -> None:
         raise error
 
-    monkeypatch.setattr("agglearn.store.load", fail)
+    monkeypatch.setattr("agglearn.tables.format.load", fail)
     run = run_cli("check", "toy.agg")
     assert run.code == 2
     assert run.err.startswith(f"agglearn: {message}")
@@ -324,7 +324,7 @@ def test_a_program_that_ends_before_its_file_ends_cleanly(encoding: str, tmp_pat
     (tmp_path / "in.csv").write_text("x,y\n" + "日,1\nb,0\n" * 300_000, encoding=encoding)
     code = (
         "import os, sys\n"
-        "from agglearn.aggregate import sources\n"
+        "from agglearn.records import sources\n"
         "sources._CSV_BLOCK = 1 << 14\n"
         "for _ in range(6):\n"
         "    if not os.fork():\n"
@@ -377,7 +377,7 @@ def test_adult_from_records_to_tables_that_duckdb_reads(
 
     # Most have no capital gain: they are alone in the first bin, as counted here by hand.
     zeros = [r for r in records if r[10] == "0"]
-    gain = store.load("adult.agg").table("capital-gain")
+    gain = load("adult.agg").table("capital-gain")
     assert (gain.counts[0], gain.sums[0][0]) == (len(zeros), sum(r[14] == ">50K" for r in zeros))
     education = query(
         """SELECT education, sex, count(*), count(*) FILTER (income = '>50K') FROM 'adult.csv' GROUP BY ALL"""

@@ -18,8 +18,8 @@ import pytest
 from sklearn.metrics import brier_score_loss, log_loss, roc_auc_score
 
 from agglearn import AggregatedData, MaxEntClassifier, aggregate, load, save
-from agglearn.field.settings import FitSettings
-from agglearn.tables import Table
+from agglearn.tables.table import Table
+from agglearn.train.settings import FitSettings
 from tests.conftest import Cli
 from tests.records import make_records
 
@@ -183,8 +183,8 @@ def test_predict_writes_the_probability_of_each_record_in_its_order(
 def test_predict_streams_batch_by_batch(
     run_cli: Cli, work: Path, source: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from agglearn.aggregate import sources
-    from agglearn.model import Model
+    from agglearn.model.model import Model
+    from agglearn.records import sources
 
     monkeypatch.setattr(sources, "BATCH_ROWS", 170)
     monkeypatch.setattr(sources, "_CSV_BLOCK", 4000)

@@ -14,10 +14,10 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss, roc_auc_score
 
-from agglearn.aggregate.split import assign
-from agglearn.compare import MODELS, Comparison, climb, compare
 from agglearn.errors import InputError, TableError
-from agglearn.field.settings import FitSettings
+from agglearn.judge.comparison import MODELS, Comparison, climb, compare
+from agglearn.records.split import assign
+from agglearn.train.settings import FitSettings
 
 QUICK = FitSettings(iterations=60, chains=1000)
 FEATURES = ("colour", "size", "place", "hour")

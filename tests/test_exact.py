@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from scipy.stats import chi2
 
 from agglearn.errors import TooLargeError
-from agglearn.field.engine import Engine
-from agglearn.field.exact import ExactEngine, Optimum, exact_optimum, objective_and_gradient
+from agglearn.field.engines.exact import ExactEngine, Optimum, exact_optimum, objective_and_gradient
+from agglearn.field.engines.protocol import Engine
 from agglearn.field.layout import Layout
 
 Floats = npt.NDArray[np.float64]

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from agglearn.columns import as_numbers, as_text
 from agglearn.errors import InputError, SchemaError
-from agglearn.features import Binned, Categorical, Cut, Encoded, Feature
-from agglearn.schema import Label, Schema
+from agglearn.schema.columns import as_numbers, as_text
+from agglearn.schema.features import Binned, Categorical, Cut, Encoded, Feature
+from agglearn.schema.schema import Label, Schema
 
 RNG = np.random.default_rng(0)
 

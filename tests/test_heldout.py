@@ -11,12 +11,12 @@ import pytest
 import agglearn
 from agglearn.datasets import AdsLog
 from agglearn.errors import TableError
-from agglearn.field.exact import ExactEngine
+from agglearn.field.engines.exact import ExactEngine
 from agglearn.field.heldout import compare_heldout, score_heldout
 from agglearn.field.problem import Problem, matching
-from agglearn.field.settings import FitSettings
-from agglearn.field.train import Fit, fit, sample_codes
-from agglearn.score import score_predictions
+from agglearn.judge.scores import score_predictions
+from agglearn.train.loop import Fit, fit, sample_codes
+from agglearn.train.settings import FitSettings
 from tests.conftest import Cli
 from tests.fields import count, random_problem
 

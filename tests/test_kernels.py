@@ -11,11 +11,12 @@ import numpy.typing as npt
 import pytest
 from numba import njit
 
-from agglearn.field.kernels import score_codes, tally
-from agglearn.field.lanes import LANES, NEVER, WIDTH, exp_row, greatest_of_row, pick_value
+from agglearn.field.kernels.lanes import LANES, NEVER, WIDTH, exp_row, greatest_of_row, pick_value
+from agglearn.field.kernels.rng import random_bits, uniform32, uniform64
+from agglearn.field.kernels.score import score_codes, tally
 from agglearn.field.layout import Layout
 from agglearn.field.proposals import Proposals, build_proposals
-from agglearn.field.rng import random_bits, stream_key, uniform32, uniform64
+from agglearn.runtime.random import stream_key
 
 Floats = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.uint16]

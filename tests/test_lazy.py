@@ -18,10 +18,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agglearn.aggregate import aggregate, aggregate_split, lazy, survey
+from agglearn.aggregation import pushdown as lazy
+from agglearn.aggregation.api import aggregate, aggregate_split
 from agglearn.errors import InputError, MissingExtraError, TooLargeError
-from agglearn.features import Binned, Categorical, Cut, Encoded
-from agglearn.schema import Label, Schema
+from agglearn.records import survey
+from agglearn.schema.features import Binned, Categorical, Cut, Encoded
+from agglearn.schema.schema import Label, Schema
 
 Engine: TypeAlias = Callable[[Any], Any]
 
@@ -366,7 +368,7 @@ def test_lazy_frames_are_told_from_records_at_hand(engine: Engine, toy: Any) -> 
 
 def test_asking_whether_data_are_lazy_imports_no_engine() -> None:
     code = (
-        "import sys; from agglearn.aggregate.lazy import is_lazy; is_lazy({}); is_lazy(object());"
+        "import sys; from agglearn.aggregation.pushdown import is_lazy; is_lazy({}); is_lazy(object());"
         "print([m for m in ('duckdb', 'polars', 'pyspark', 'pandas') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agglearn.aggregate import survey as surveys
-from agglearn.aggregate.learn import Coding, ColumnNote, learn_encoding, learn_feature, quantile_cuts
-from agglearn.aggregate.survey import ColumnSurvey
 from agglearn.errors import InputError
-from agglearn.features import Binned, Categorical, Feature
+from agglearn.records import survey as surveys
+from agglearn.records.learn import Coding, ColumnNote, learn_encoding, learn_feature, quantile_cuts
+from agglearn.records.survey import ColumnSurvey
+from agglearn.schema.features import Binned, Categorical, Feature
 
 RNG = np.random.default_rng(0)
 

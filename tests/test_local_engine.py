@@ -12,10 +12,10 @@ import pytest
 from scipy.stats import chi2
 
 from agglearn.errors import InputError
-from agglearn.field import local
-from agglearn.field.engine import Engine
+from agglearn.field.engines import local
+from agglearn.field.engines.local import LocalEngine, memory_needed
+from agglearn.field.engines.protocol import Engine
 from agglearn.field.layout import Layout
-from agglearn.field.local import LocalEngine, memory_needed
 from agglearn.field.proposals import build_proposals
 
 Floats = npt.NDArray[np.float64]

@@ -15,8 +15,8 @@ from scipy.stats import chi2
 
 from agglearn import AggregatedData, MaxEntClassifier, Model, aggregate, save
 from agglearn.errors import AgglearnError, InputError, StoreError
-from agglearn.field.exact import ExactEngine
-from agglearn.store import read_json, write_arrays, write_manifest
+from agglearn.field.engines.exact import ExactEngine
+from agglearn.runtime.files import read_json, write_arrays, write_manifest
 from tests.records import COLOURS, SIZES, make_records
 
 QUICK: dict[str, Any] = {"iterations": 30, "chains": 1000, "lambda_theta": 1.0}

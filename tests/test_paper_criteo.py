@@ -14,11 +14,11 @@ import pyarrow.parquet as pq
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from agglearn.baselines import one_hot
 from agglearn.datasets import AdsLog, load_adkdd_train
 from agglearn.datasets.criteo import ADKDD_FEATURES, ADKDD_LABELS, ADKDD_RECORDS_FILE, adkdd_records
 from agglearn.errors import InputError
 from agglearn.field.problem import layout_of
+from agglearn.judge.baselines import one_hot
 from agglearn.receive import receive_adkdd
 from experiments.cells import Cell, Results
 from experiments.paper import criteo, criteo_files, criteo_simulated, step_sizes

@@ -13,11 +13,11 @@ from sklearn.linear_model import LogisticRegression
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 import agglearn
-from agglearn.baselines import LogOddsModel, one_hot
 from agglearn.datasets import write_adkdd_like
 from agglearn.datasets import xor as xor_records
-from agglearn.field.exact import ExactEngine
+from agglearn.field.engines.exact import ExactEngine
 from agglearn.field.layout import Layout
+from agglearn.judge.baselines import LogOddsModel, one_hot
 from experiments.cells import Cell, Results, run_cells
 from experiments.paper import chains, gradients, penalty_grid, triplets, xor
 from experiments.paper.notebook import Notebook, authors_training, constant_steps, train_as_authors

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pytest
 
-from agglearn.features import Binned
+from agglearn.schema.features import Binned
 from experiments.cells import Cell, Results, Value, run_cells
 from experiments.paper import beyond, nllh_table, published
 from experiments.paper.nllh_fits import models_of

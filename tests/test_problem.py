@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 
 from agglearn.errors import InputError, TableError
-from agglearn.features import Categorical
 from agglearn.field.problem import make_problem
-from agglearn.schema import Label, Schema
-from agglearn.tables import AggregatedData, Noise, Table
+from agglearn.schema.features import Categorical
+from agglearn.schema.schema import Label, Schema
+from agglearn.tables.data import AggregatedData
+from agglearn.tables.noise import Noise
+from agglearn.tables.table import Table
 
 COUNTS, SUMS = [[10, 8], [6, 16]], [[4, 8], [0, 3]]
 

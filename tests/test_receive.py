@@ -17,15 +17,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agglearn import store
-from agglearn.aggregate import aggregate
-from agglearn.check import check
+from agglearn.aggregation.api import aggregate
 from agglearn.datasets.simulate import write_adkdd_like
 from agglearn.errors import AgglearnError, InputError, TableError, TooLargeError
-from agglearn.features import Binned, Categorical, Cut, Encoded
 from agglearn.receive import read_adkdd, read_tables, receive_adkdd, receive_tables
-from agglearn.schema import Label, Schema
-from agglearn.tables import AggregatedData, Noise
+from agglearn.schema.features import Binned, Categorical, Cut, Encoded
+from agglearn.schema.schema import Label, Schema
+from agglearn.tables.check import check
+from agglearn.tables.data import AggregatedData
+from agglearn.tables.format import save
+from agglearn.tables.noise import Noise
 
 TOY = {
     "x1,x2": "x1,x2,count,y\n1,A,1,0\n1,B,2,1\n2,A,1,1\n2,B,1,1\n",
@@ -117,7 +118,7 @@ def test_the_tables_of_a_stored_aggregation_are_received_whole(tmp_path: Path) -
         "y": rng.integers(0, 2, n),
     }
     data = aggregate(records, "y", max_modalities=9, tables="singles,pairs,size*name*count")
-    store.save(data, tmp_path / "data.agg")
+    save(data, tmp_path / "data.agg")
     assert receive_tables(tmp_path / "data.agg" / "tables", schema=str(tmp_path / "data.agg")).equals(data)
 
 

@@ -9,7 +9,7 @@ from scipy.special import expit
 from sklearn.metrics import brier_score_loss, log_loss, roc_auc_score
 
 from agglearn.errors import InputError
-from agglearn.score import RecordScore, score_predictions
+from agglearn.judge.scores import RecordScore, score_predictions
 
 Floats = npt.NDArray[np.float64]
 

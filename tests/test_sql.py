@@ -19,13 +19,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agglearn.aggregate import aggregate
-from agglearn.aggregate.sql import DIALECTS, queries
+from agglearn.aggregation.api import aggregate
 from agglearn.errors import InputError
-from agglearn.features import Binned, Categorical, Cut, Encoded
 from agglearn.receive import read_tables, receive_tables
-from agglearn.schema import Label, Schema
-from agglearn.tables import parse_scopes
+from agglearn.schema.features import Binned, Categorical, Cut, Encoded
+from agglearn.schema.schema import Label, Schema
+from agglearn.sql.queries import DIALECTS, queries
+from agglearn.tables.scopes import parse_scopes
 
 psycopg = pytest.importorskip("psycopg")
 

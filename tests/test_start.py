@@ -14,16 +14,10 @@ from scipy.stats import chi2
 from sklearn.metrics import mutual_info_score
 
 from agglearn.errors import InputError
-from agglearn.field.exact import ExactEngine
+from agglearn.field.engines.exact import ExactEngine
 from agglearn.field.layout import Layout
-from agglearn.field.start import (
-    Start,
-    independent_start,
-    marginal,
-    mutual_information,
-    pair_tables,
-    tree_start,
-)
+from agglearn.field.margins import marginal, mutual_information, pair_tables
+from agglearn.field.start import Start, independent_start, tree_start
 
 Floats = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int64]

@@ -17,14 +17,18 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from agglearn import store
 from agglearn.errors import StoreError
-from agglearn.features import Binned, Categorical, Cut, Encoded
-from agglearn.schema import Label, Schema
-from agglearn.tables import AggregatedData, Noise, Table
+from agglearn.runtime.files import write_manifest, write_text
+from agglearn.schema.features import Binned, Categorical, Cut, Encoded
+from agglearn.schema.schema import Label, Schema
+from agglearn.tables import format as tables_format
+from agglearn.tables.data import AggregatedData
+from agglearn.tables.format import load, load_schema, save, save_schema
+from agglearn.tables.noise import Noise
+from agglearn.tables.table import Table
 
 Make = Callable[..., AggregatedData]
-SOURCE = Path(store.__file__).parent
+SOURCE = Path(tables_format.__file__).parents[1]
 
 
 def odd_data(seed: int = 0) -> AggregatedData:
@@ -73,8 +77,8 @@ def odd_data(seed: int = 0) -> AggregatedData:
 
 def test_what_is_written_is_read_again_exactly(tmp_path: Path) -> None:
     data = odd_data()
-    store.save(data, tmp_path / "odd.agg")
-    back = store.load(tmp_path / "odd.agg")
+    save(data, tmp_path / "odd.agg")
+    back = load(tmp_path / "odd.agg")
     assert back.equals(data)
     assert back.split == data.split
     assert list(back.tables) == list(data.tables)
@@ -85,7 +89,7 @@ def test_what_is_written_is_read_again_exactly(tmp_path: Path) -> None:
 
 def test_every_table_is_a_parquet_file_that_names_its_cells(tmp_path: Path, random_tables: Make) -> None:
     data = random_tables(cards=(3, 4), labels=("count", "y"))
-    store.save(data, tmp_path / "x.agg")
+    save(data, tmp_path / "x.agg")
     (path,) = (tmp_path / "x.agg" / "tables").iterdir()
     rows = pq.read_table(path)
     assert rows.column_names == ["f0", "f1", "count_", "count", "y"]
@@ -98,25 +102,25 @@ def test_every_table_is_a_parquet_file_that_names_its_cells(tmp_path: Path, rand
 
 def test_empty_cells_take_no_room(tmp_path: Path, random_tables: Make) -> None:
     data = random_tables(cards=(100, 100), rows=10)
-    store.save(data, tmp_path / "x.agg")
+    save(data, tmp_path / "x.agg")
     (path,) = (tmp_path / "x.agg" / "tables").iterdir()
     assert pq.read_metadata(path).num_rows <= 10
-    assert store.load(tmp_path / "x.agg").equals(data)
+    assert load(tmp_path / "x.agg").equals(data)
 
 
 def test_a_schema_is_read_from_a_file_or_from_tables(tmp_path: Path) -> None:
     data = odd_data()
-    store.save(data, tmp_path / "odd.agg")
-    store.save_schema(data.schema, tmp_path / "schema.json")
-    assert store.load_schema(tmp_path / "odd.agg") == data.schema
-    assert store.load_schema(tmp_path / "schema.json") == data.schema
+    save(data, tmp_path / "odd.agg")
+    save_schema(data.schema, tmp_path / "schema.json")
+    assert load_schema(tmp_path / "odd.agg") == data.schema
+    assert load_schema(tmp_path / "schema.json") == data.schema
 
 
 def test_writing_again_replaces_what_was_there(tmp_path: Path, random_tables: Make) -> None:
     target = tmp_path / "x.agg"
-    store.save(random_tables(1, cards=(2, 2, 2)), target)
-    store.save(random_tables(2, cards=(2, 2)), target)
-    assert store.load(target).equals(random_tables(2, cards=(2, 2)))
+    save(random_tables(1, cards=(2, 2, 2)), target)
+    save(random_tables(2, cards=(2, 2)), target)
+    assert load(target).equals(random_tables(2, cards=(2, 2)))
     assert [p.name for p in tmp_path.iterdir()] == ["x.agg"]
     assert len(list((target / "tables").iterdir())) == 1
 
@@ -126,23 +130,23 @@ def test_a_folder_may_have_any_name(tmp_path: Path, random_tables: Make, name: s
     leftover = tmp_path / f".{name}.{dead_pid()}.tmp"
     leftover.mkdir()
     for seed in (1, 2):
-        store.save(random_tables(seed), tmp_path / name)
-        assert store.load(tmp_path / name).equals(random_tables(seed))
+        save(random_tables(seed), tmp_path / name)
+        assert load(tmp_path / name).equals(random_tables(seed))
     assert [p.name for p in tmp_path.iterdir()] == [name]
 
 
 def test_folders_on_the_way_are_made(tmp_path: Path, random_tables: Make) -> None:
-    store.save(random_tables(), tmp_path / "a" / "b" / "x.agg")
-    assert store.load(tmp_path / "a" / "b" / "x.agg").rows == 500
+    save(random_tables(), tmp_path / "a" / "b" / "x.agg")
+    assert load(tmp_path / "a" / "b" / "x.agg").rows == 500
 
 
 def test_a_link_is_written_through(tmp_path: Path, random_tables: Make) -> None:
     link = tmp_path / "link.agg"
     link.symlink_to(tmp_path / "real.agg")
     for seed in (1, 2):
-        store.save(random_tables(seed), link)
+        save(random_tables(seed), link)
         assert link.is_symlink()
-        assert store.load(tmp_path / "real.agg").equals(random_tables(seed))
+        assert load(tmp_path / "real.agg").equals(random_tables(seed))
     assert {p.name for p in tmp_path.iterdir()} == {"link.agg", "real.agg"}
 
 
@@ -160,25 +164,27 @@ def test_a_write_that_fails_leaves_the_old_and_nothing_else(
     tmp_path: Path, random_tables: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target = tmp_path / "x.agg"
-    store.save(random_tables(1), target)
+    save(random_tables(1), target)
 
     def full(*args: Any, **options: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(store, "write_manifest", full)
+    monkeypatch.setattr(tables_format, "write_manifest", full)
     with pytest.raises(StoreError, match=r"x\.agg: cannot write there \(No space left on device\)"):
-        store.save(random_tables(2), target)
-    assert store.load(target).equals(random_tables(1))
+        save(random_tables(2), target)
+    assert load(target).equals(random_tables(1))
     assert [p.name for p in tmp_path.iterdir()] == ["x.agg"]
 
 
 _WRITER = """
 import os, signal, sys, time
 import numpy as np
-from agglearn import store
-from agglearn.features import Categorical
-from agglearn.schema import Label, Schema
-from agglearn.tables import AggregatedData, Table
+from agglearn.runtime.files import write_manifest, write_text
+from agglearn.tables.format import load, load_schema, save, save_schema
+from agglearn.schema.features import Categorical
+from agglearn.schema.schema import Label, Schema
+from agglearn.tables.data import AggregatedData
+from agglearn.tables.table import Table
 
 names = [f"f{i}" for i in range(4)]
 features = tuple(Categorical(name=n, values=("0", "1"), missing=False) for n in names)
@@ -190,14 +196,14 @@ def data(version):
     return AggregatedData(schema, tables, 4 * version, (4 * version,))
 
 target, version = sys.argv[1], 0
-store.save(data(version), os.path.dirname(target) + "/../warm")
+save(data(version), os.path.dirname(target) + "/../warm")
 for delay in map(float, sys.argv[2:]):
     said, says = os.pipe()
     writer = os.fork()
     if not writer:
         while True:
             version += 1
-            store.save(data(version), target)
+            save(data(version), target)
             os.write(says, b"%d " % version)
     time.sleep(delay)
     os.kill(writer, signal.SIGKILL)
@@ -207,7 +213,7 @@ for delay in map(float, sys.argv[2:]):
     version = int(words[-1]) if words else version
     found = None
     if os.path.exists(target):
-        tables = store.load(target)  # raises unless it is whole
+        tables = load(target)  # raises unless it is whole
         found = int(tables.rows) // 4
         assert all((t.counts == found).all() for t in tables.tables.values())
     print(version, found)
@@ -234,22 +240,22 @@ def test_a_writer_killed_at_any_moment_leaves_whole_tables_or_none(
         assert found in ("None", earlier) or int(found) - int(last) in (0, 1)
         earlier = found
     assert any(found != "None" for _, found in lines)
-    store.save(random_tables(), target)
+    save(random_tables(), target)
     assert [p.name for p in target.parent.iterdir()] == ["x.agg"], "the next write sweeps leftovers"
-    assert store.load(target).equals(random_tables())
+    assert load(target).equals(random_tables())
 
 
 def test_leftovers_of_a_process_that_had_our_number_are_swept(tmp_path: Path, random_tables: Make) -> None:
     # In a container every run may have the same process number.
     (tmp_path / f".x.agg.{os.getpid()}.tmp" / "tables").mkdir(parents=True)
-    store.save(random_tables(), tmp_path / "x.agg")
+    save(random_tables(), tmp_path / "x.agg")
     assert [p.name for p in tmp_path.iterdir()] == ["x.agg"]
 
 
 def test_what_another_living_process_writes_is_left_alone(tmp_path: Path, random_tables: Make) -> None:
     other = tmp_path / f".x.agg.{os.getppid()}.tmp"
     other.mkdir()
-    store.save(random_tables(), tmp_path / "x.agg")
+    save(random_tables(), tmp_path / "x.agg")
     assert other.exists()
 
 
@@ -258,7 +264,7 @@ def test_sweeping_leftovers_follows_no_link(tmp_path: Path, random_tables: Make)
     precious.mkdir()
     (precious / "file").touch()
     (tmp_path / f".x.agg.{dead_pid()}.tmp").symlink_to(precious)
-    store.save(random_tables(), tmp_path / "x.agg")
+    save(random_tables(), tmp_path / "x.agg")
     assert (precious / "file").exists()
 
 
@@ -274,7 +280,7 @@ def test_nothing_foreign_is_overwritten(tmp_path: Path, random_tables: Make) -> 
     for target in (empty, other, file, link):
         real = target.resolve().name
         with pytest.raises(StoreError, match=f"{real} exists and is not ours to overwrite"):
-            store.save(random_tables(), target)
+            save(random_tables(), target)
     assert sorted(p.name for p in tmp_path.rglob("*")) == before
     assert file.read_text() == "precious"
 
@@ -283,9 +289,9 @@ def test_nothing_foreign_is_overwritten(tmp_path: Path, random_tables: Make) -> 
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path, random_tables: Make, place: str) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StoreError, match=r"\.agg: cannot write there \([A-Z]"):
-        store.save(random_tables(), tmp_path / place)
+        save(random_tables(), tmp_path / place)
     with pytest.raises(StoreError, match=r"\.agg: cannot write there \([A-Z]"):
-        store.write_text(tmp_path / place, "x")
+        write_text(tmp_path / place, "x")
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
 
 
@@ -294,7 +300,7 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path, random_tables: 
 
 @pytest.fixture
 def folder(tmp_path: Path, random_tables: Make) -> Path:
-    store.save(random_tables(), tmp_path / "x.agg")
+    save(random_tables(), tmp_path / "x.agg")
     return tmp_path / "x.agg"
 
 
@@ -329,7 +335,7 @@ def edit(change: Callable[[dict[str, Any]], object], *, sign: bool = False) -> C
         document = json.loads(path.read_text())
         change(document)
         if sign:
-            store.write_manifest(folder, {k: v for k, v in document.items() if k != "sha256"})
+            write_manifest(folder, {k: v for k, v in document.items() if k != "sha256"})
         else:
             path.write_text(json.dumps(document))
 
@@ -430,7 +436,7 @@ def test_damage_is_told_in_one_line_that_names_the_place(folder: Path, damage: s
     break_it, message = DAMAGES[damage]
     break_it(folder)
     with pytest.raises(StoreError, match=message) as caught:
-        store.load(folder)
+        load(folder)
     assert "\n" not in str(caught.value)
     assert str(folder) in str(caught.value)
 
@@ -454,4 +460,4 @@ def test_loading_never_runs_code() -> None:
 
 def test_the_folder_survives_a_copy(folder: Path, tmp_path: Path, random_tables: Make) -> None:
     shutil.copytree(folder, tmp_path / "copy.agg")
-    assert store.load(tmp_path / "copy.agg").equals(random_tables())
+    assert load(tmp_path / "copy.agg").equals(random_tables())

@@ -10,9 +10,12 @@ import numpy as np
 import pytest
 
 from agglearn.errors import InputError, SchemaError, TableError
-from agglearn.features import Categorical
-from agglearn.schema import Label, Schema
-from agglearn.tables import AggregatedData, Noise, Table, merge, parse_scopes
+from agglearn.schema.features import Categorical
+from agglearn.schema.schema import Label, Schema
+from agglearn.tables.data import AggregatedData, merge
+from agglearn.tables.noise import Noise
+from agglearn.tables.scopes import parse_scopes
+from agglearn.tables.table import Table
 
 Make = Callable[..., AggregatedData]
 

@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 import agglearn
 from agglearn.datasets import AdsLog
 from agglearn.errors import InputError, TooLargeError
-from agglearn.field.checkpoint import FitState
-from agglearn.field.exact import ExactEngine, Optimum, exact_optimum
-from agglearn.field.kernels import score_codes
+from agglearn.field.engines.exact import ExactEngine, Optimum, exact_optimum
+from agglearn.field.kernels.score import score_codes
 from agglearn.field.problem import Problem, make_problem
-from agglearn.field.settings import FitSettings
-from agglearn.field.train import Fit, begin, fit
-from agglearn.score import nllh
+from agglearn.judge.scores import nllh
+from agglearn.train.checkpoint import FitState
+from agglearn.train.loop import Fit, begin, fit
+from agglearn.train.settings import FitSettings
 from tests.fields import random_problem
 
 SMALL_FIELDS = [(0, (3, 4)), (1, (2, 3, 4)), (2, (5, 2, 3)), (3, (2, 3, 2, 3)), (4, (2, 2, 3, 2, 2))]

@@ -17,12 +17,13 @@ from scipy.stats import binom, chi2
 from agglearn import AggregatedData, Diagnosis, Model, aggregate, diagnose, save
 from agglearn.datasets import xor
 from agglearn.errors import InputError, TableError, TooLargeError
-from agglearn.field.exact import ExactEngine
+from agglearn.field.engines.exact import ExactEngine
 from agglearn.field.layout import Layout
+from agglearn.field.margins import unexplained
 from agglearn.field.problem import Problem
-from agglearn.field.settings import FitSettings
-from agglearn.tables import Noise, Table
-from agglearn.trust.margins import unexplained
+from agglearn.tables.noise import Noise
+from agglearn.tables.table import Table
+from agglearn.train.settings import FitSettings
 from agglearn.trust.misfit import TableMisfit, compare
 from agglearn.trust.mixing import HalfTallies, agreement, autocorrelation, integrated_time
 from tests.conftest import Cli

@@ -13,10 +13,11 @@ import pytest
 from agglearn import AggregatedData, Model, Suggestion, aggregate, suggest_tables
 from agglearn.datasets import xor
 from agglearn.errors import InputError
-from agglearn.field.settings import FitSettings
-from agglearn.score import nllh
-from agglearn.tables import Scope, cells_of
-from agglearn.trust.extra import free_part
+from agglearn.judge.scores import nllh
+from agglearn.tables.scopes import cells_of
+from agglearn.tables.table import Scope
+from agglearn.train.settings import FitSettings
+from agglearn.trust.suggest import free_part
 from experiments.tables_only.planted import Planted, plant
 
 SEEDS = (20, 21, 22)

@@ -16,14 +16,16 @@ from scipy.stats import binom
 
 import agglearn
 from agglearn.errors import InputError, TooLargeError
-from agglearn.field.exact import ExactEngine
+from agglearn.field.engines.exact import ExactEngine
+from agglearn.field.information import Information
 from agglearn.field.layout import Layout
 from agglearn.field.problem import Problem
-from agglearn.field.settings import FitSettings
-from agglearn.field.train import fit
-from agglearn.model import Model
-from agglearn.tables import AggregatedData, Noise, Table
-from agglearn.trust.information import Information
+from agglearn.model.model import Model
+from agglearn.tables.data import AggregatedData
+from agglearn.tables.noise import Noise
+from agglearn.tables.table import Table
+from agglearn.train.loop import fit
+from agglearn.train.settings import FitSettings
 from agglearn.trust.intervals import Posterior, left_to_go, posterior
 from agglearn.trust.prior import DRAW, Normals
 from tests.conftest import Cli

@@ -14,17 +14,17 @@ from scipy.special import expit
 from scipy.stats import kstest
 
 import agglearn
-from agglearn.aggregate.split import assign
 from agglearn.datasets import load_adult
 from agglearn.errors import InputError
-from agglearn.field.exact import ExactEngine
+from agglearn.field.engines.exact import ExactEngine
 from agglearn.field.layout import Layout
 from agglearn.field.problem import Problem
-from agglearn.field.settings import FitSettings
-from agglearn.model import Model
-from agglearn.schema import Label, Schema
-from agglearn.score import score_predictions
-from agglearn.tables import AggregatedData
+from agglearn.judge.scores import score_predictions
+from agglearn.model.model import Model
+from agglearn.records.split import assign
+from agglearn.schema.schema import Label, Schema
+from agglearn.tables.data import AggregatedData
+from agglearn.train.settings import FitSettings
 from agglearn.trust.calibration import Calibration, calibrate
 from tests.conftest import Cli
 from tests.fields import count, random_problem

@@ -23,10 +23,10 @@ import numpy.typing as npt
 from sklearn.ensemble import HistGradientBoostingClassifier
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from agglearn.baselines import LogOddsModel
-from agglearn.features import Categorical
-from agglearn.field.settings import FitSettings
-from agglearn.score import nllh
+from agglearn.judge.baselines import LogOddsModel
+from agglearn.judge.scores import nllh
+from agglearn.schema.features import Categorical
+from agglearn.train.settings import FitSettings
 from benchmarks.figure import BLUE, GREEN, GREY, ORANGE, figure
 from experiments.cells import Cell, Results, Value
 from experiments.paper.nllh_fits import Logistic, choose, fit_field, judge

@@ -20,8 +20,8 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from agglearn.compare import climb
-from agglearn.field.settings import FitSettings
+from agglearn.judge.comparison import climb
+from agglearn.train.settings import FitSettings
 from benchmarks.figure import BLUE, GREY, ORANGE, figure
 from experiments.cells import Cell, Results, Value
 from experiments.paper.nllh_fits import FIRST, GRID, Logistic, fit_field, judge

@@ -28,7 +28,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from agglearn.memory import size
+from agglearn.runtime.memory import size
 from benchmarks.figure import BLUE, GREEN, GREY, ORANGE, figure
 from benchmarks.measure import in_process
 from experiments.cells import Cell, Results, Value

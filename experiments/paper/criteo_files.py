@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agglearn.aggregate.sources import Source, open_source
 from agglearn.datasets import (
     CRITEO_ATTRIBUTION_FEATURES,
     adkdd_tables,
@@ -32,6 +31,7 @@ from agglearn.datasets.criteo import (
 )
 from agglearn.datasets.sources import find_file
 from agglearn.errors import InputError
+from agglearn.records.sources import Source, open_source
 from experiments.paper.criteo_simulated import (
     AdKddSizes,
     write_adkdd_records,

@@ -23,21 +23,22 @@ from scipy.optimize import minimize
 from scipy.special import expit
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from agglearn import store
-from agglearn.aggregate.learn import Coding
-from agglearn.aggregate.sources import Source
-from agglearn.aggregate.split import assign
-from agglearn.aggregate.stream import Columns, TargetEncoding, learn_schema
-from agglearn.aggregate.tally import Tally
-from agglearn.baselines import LogOddsModel, naive_bayes, pair_models
-from agglearn.features import Codes
-from agglearn.field.kernels import score_codes, tally
+from agglearn.aggregation.stream import Columns, TargetEncoding, learn_schema
+from agglearn.aggregation.tally import Tally
+from agglearn.field.kernels.score import score_codes, tally
 from agglearn.field.layout import Layout
 from agglearn.field.problem import Problem, make_problem
-from agglearn.field.settings import FitSettings
-from agglearn.field.train import begin, fit, iterate
-from agglearn.schema import Label, Schema
-from agglearn.tables import AggregatedData, Scope, Table
+from agglearn.judge.baselines import LogOddsModel, naive_bayes, pair_models
+from agglearn.records.learn import Coding
+from agglearn.records.sources import Source
+from agglearn.records.split import assign
+from agglearn.schema.features import Codes
+from agglearn.schema.schema import Label, Schema
+from agglearn.tables.data import AggregatedData
+from agglearn.tables.format import load, save
+from agglearn.tables.table import Scope, Table
+from agglearn.train.loop import begin, fit, iterate
+from agglearn.train.settings import FitSettings
 from benchmarks.measure import THREADS
 from benchmarks.problems import HeldOut
 from experiments.paper.nllh_fits import PAPERS_METHOD
@@ -89,7 +90,7 @@ class Streamed:
         return self.folder / f"{part}.parquet"
 
     def load(self) -> AggregatedData:
-        return store.load(self.tables)
+        return load(self.tables)
 
 
 def stream(
@@ -141,7 +142,7 @@ def stream(
             training = batch if not shares else batch.filter(pa.array(part == 0))
             counters.add(schema.encode(training), schema.encode_labels(training))
     positives = tuple(int(p) for p in counters.positives)
-    store.save(AggregatedData(schema, counters.tables(), counters.rows, positives), into.tables)
+    save(AggregatedData(schema, counters.tables(), counters.rows, positives), into.tables)
     return rows
 
 

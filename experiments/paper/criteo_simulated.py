@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from agglearn.aggregate.tally import Tally
+from agglearn.aggregation.tally import Tally
 from agglearn.datasets import CRITEO_ATTRIBUTION_FEATURES, AdsLog, write_criteo_attribution_like
 from agglearn.datasets.criteo import (
     ADKDD_FEATURES,
@@ -39,9 +39,9 @@ from agglearn.datasets.delimited import write_delimited
 from agglearn.datasets.simulate import ADKDD_MIN_COUNT
 from agglearn.datasets.sources import cache_folder
 from agglearn.errors import InputError
-from agglearn.features import Categorical
-from agglearn.memory import size
-from agglearn.schema import Label, Schema
+from agglearn.runtime.memory import size
+from agglearn.schema.features import Categorical
+from agglearn.schema.schema import Label, Schema
 
 SIGMA = 17.0
 """Standard deviation of the Gaussian noise on each number of the tables: the challenge's."""

@@ -15,19 +15,20 @@ from typing import Any
 
 import numpy as np
 
-from agglearn import store
-from agglearn.aggregate.learn import Coding
-from agglearn.aggregate.split import assign
-from agglearn.aggregate.stream import Columns, Split, learn_schema
+from agglearn.aggregation.stream import Columns, Split, learn_schema
 from agglearn.datasets import CRITEO_ATTRIBUTION_FEATURES
 from agglearn.datasets.criteo import ADKDD_FEATURES
 from agglearn.field.layout import Layout
 from agglearn.field.problem import layout_of, make_problem
-from agglearn.field.settings import FitSettings
+from agglearn.judge.scores import nllh
 from agglearn.receive import read_adkdd
-from agglearn.schema import Schema
-from agglearn.score import nllh
-from agglearn.tables import AggregatedData, parse_scopes
+from agglearn.records.learn import Coding
+from agglearn.records.split import assign
+from agglearn.schema.schema import Schema
+from agglearn.tables.data import AggregatedData
+from agglearn.tables.format import load_schema, save, save_schema
+from agglearn.tables.scopes import parse_scopes
+from agglearn.train.settings import FitSettings
 from experiments.paper import criteo_files, criteo_simulated
 from experiments.paper.criteo_models import (
     CLICK,
@@ -208,8 +209,8 @@ def raw_receive(config: Config) -> Found:
     ((law, sigma),) = {(t.noise.law, t.noise.scale) if t.noise else ("none", 0.0) for t in tables}
     few = [f.name for f in received.schema.features if f.n_modalities <= config.raw_most]
     into.folder.mkdir(parents=True, exist_ok=True)
-    store.save_schema(received.schema, into.folder / "schema.json")
-    store.save(received.select(features=few), into.tables)
+    save_schema(received.schema, into.folder / "schema.json")
+    save(received.select(features=few), into.tables)
     judges = _judges(config, "raw", received.schema)
     return {
         "seconds": round(seconds, 1),
@@ -294,8 +295,8 @@ def fit_to_sample(config: Config, name: str) -> Found:
 
 def _fit_raw_sample(config: Config, kept: Streamed) -> Found:
     """The logistic on raw features: all of them, and those that the field has."""
-    whole = store.load_schema(kept.folder / "schema.json")
-    few = store.load_schema(kept.tables)
+    whole = load_schema(kept.folder / "schema.json")
+    few = load_schema(kept.tables)
     records = _ready(config, "encoded").records(SAMPLE)
     found: dict[str, Any] = {}
     for key, schema in (("logistic", whole), ("logistic_same", few)):

@@ -19,7 +19,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from agglearn.field.settings import FitSettings
+from agglearn.train.settings import FitSettings
 from benchmarks.curves import learning_curve
 from benchmarks.figure import BLUE, GREEN, ORANGE, figure
 from experiments.cells import Cell, Results, Value

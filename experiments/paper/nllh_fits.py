@@ -13,10 +13,10 @@ from functools import lru_cache
 
 import numpy as np
 
-from agglearn.baselines import LogOddsModel, PairModel, logistic, naive_bayes, one_hot, pair_models
-from agglearn.compare import climb
-from agglearn.field.settings import FitSettings
-from agglearn.field.train import begin, fit, iterate
+from agglearn.judge.baselines import LogOddsModel, PairModel, logistic, naive_bayes, one_hot, pair_models
+from agglearn.judge.comparison import climb
+from agglearn.train.loop import begin, fit, iterate
+from agglearn.train.settings import FitSettings
 from benchmarks.measure import THREADS
 from experiments.cells import Value
 from experiments.paper import published

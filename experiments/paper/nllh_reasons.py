@@ -14,8 +14,8 @@ from functools import partial
 import numpy as np
 from scipy.special import expit
 
-from agglearn.baselines import LogOddsModel, logistic, naive_bayes, one_hot, pair_models
-from agglearn.field.settings import FitSettings
+from agglearn.judge.baselines import LogOddsModel, logistic, naive_bayes, one_hot, pair_models
+from agglearn.train.settings import FitSettings
 from experiments.cells import Cell, Value
 from experiments.paper import published
 from experiments.paper.nllh_fits import NAIVE_BAYES_GRID, PAIR_GRID, PAPERS_METHOD, fit_field, judge

@@ -19,10 +19,10 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from agglearn.baselines import LogOddsModel
 from agglearn.field.layout import Layout
-from agglearn.field.settings import FitSettings
-from agglearn.field.train import begin
+from agglearn.judge.baselines import LogOddsModel
+from agglearn.train.loop import begin
+from agglearn.train.settings import FitSettings
 from benchmarks.measure import THREADS
 from experiments.paper.nllh_fits import PAPERS_METHOD
 from experiments.paper.published import CHAINS, NOTEBOOK_ITERATIONS, NOTEBOOK_STEP, TYPICAL_LAMBDA_MU

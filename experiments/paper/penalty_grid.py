@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from agglearn.baselines import LogOddsModel
-from agglearn.field.settings import FitSettings
+from agglearn.judge.baselines import LogOddsModel
+from agglearn.train.settings import FitSettings
 from benchmarks.figure import figure
 from experiments.cells import Cell, Results, Value
 from experiments.paper.nllh_fits import fit_field, judge

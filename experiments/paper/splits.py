@@ -27,15 +27,16 @@ import numpy.typing as npt
 import pyarrow as pa
 
 import agglearn
-from agglearn.aggregate.split import assign
-from agglearn.aggregate.tally import Tally
+from agglearn.aggregation.tally import Tally
 from agglearn.datasets import load_adult, load_bank
 from agglearn.errors import InputError
-from agglearn.features import Binned, Codes, Cut
 from agglearn.field.layout import Layout
 from agglearn.field.problem import Problem, make_problem
-from agglearn.schema import Schema
-from agglearn.tables import AggregatedData, parse_scopes
+from agglearn.records.split import assign
+from agglearn.schema.features import Binned, Codes, Cut
+from agglearn.schema.schema import Schema
+from agglearn.tables.data import AggregatedData
+from agglearn.tables.scopes import parse_scopes
 from benchmarks.problems import HeldOut
 
 DATA_SETS = ("adult", "bank")

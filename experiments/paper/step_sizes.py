@@ -22,14 +22,14 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from agglearn.aggregate.sources import FrameSource
 from agglearn.datasets import AdsLog
-from agglearn.field.engine import Expectation
+from agglearn.field.engines.protocol import Expectation
 from agglearn.field.problem import Problem, make_problem
-from agglearn.field.settings import FitSettings
-from agglearn.field.step import StepSettings, Weights, step
-from agglearn.field.train import begin, iterate
-from agglearn.tables import parse_scopes
+from agglearn.records.sources import FrameSource
+from agglearn.tables.scopes import parse_scopes
+from agglearn.train.loop import begin, iterate
+from agglearn.train.settings import FitSettings
+from agglearn.train.step import StepSettings, Weights, step
 from benchmarks.figure import BLUE, GREEN, GREY, ORANGE, figure
 from benchmarks.measure import THREADS
 from benchmarks.problems import HeldOut

@@ -18,13 +18,13 @@ import numpy.typing as npt
 from scipy.sparse import vstack
 from sklearn.linear_model import LogisticRegression
 
-from agglearn.baselines import LogOddsModel, naive_bayes, one_hot
-from agglearn.field.exact import ExactEngine, exact_optimum
+from agglearn.field.engines.exact import ExactEngine, exact_optimum
 from agglearn.field.problem import Problem, make_problem
-from agglearn.field.settings import FitSettings
 from agglearn.field.start import tree_start
-from agglearn.field.train import fit
-from agglearn.score import entropy, nllh
+from agglearn.judge.baselines import LogOddsModel, naive_bayes, one_hot
+from agglearn.judge.scores import entropy, nllh
+from agglearn.train.loop import fit
+from agglearn.train.settings import FitSettings
 from benchmarks.measure import THREADS
 from experiments.cells import Value
 from experiments.paper.splits import Part

@@ -25,10 +25,10 @@ import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 import agglearn
-from agglearn.aggregate.split import assign
 from agglearn.datasets import load_adkdd_test, load_adkdd_train
-from agglearn.score import nllh
-from agglearn.tables import parse_scopes
+from agglearn.judge.scores import nllh
+from agglearn.records.split import assign
+from agglearn.tables.scopes import parse_scopes
 from benchmarks.figure import BLUE, GREY, ORANGE, figure
 from experiments.cells import Cell, Results, Value
 from experiments.paper.published import TRIPLET_LARGEST_DIFFERENCE, TRIPLET_MODALITIES, TRIPLETS

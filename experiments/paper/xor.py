@@ -21,13 +21,13 @@ import numpy.typing as npt
 from scipy.special import expit
 
 import agglearn
-from agglearn.baselines import logistic, naive_bayes
 from agglearn.datasets import xor
-from agglearn.field.exact import ExactEngine, exact_optimum
-from agglearn.field.kernels import score_codes, tally
+from agglearn.field.engines.exact import ExactEngine, exact_optimum
+from agglearn.field.kernels.score import score_codes, tally
 from agglearn.field.layout import Layout
 from agglearn.field.problem import make_problem
-from agglearn.field.train import fit
+from agglearn.judge.baselines import logistic, naive_bayes
+from agglearn.train.loop import fit
 from benchmarks.measure import THREADS
 from experiments.cells import Cell, Results, Value
 from experiments.paper.published import XOR, XOR_RATE

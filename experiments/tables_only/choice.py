@@ -22,8 +22,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from agglearn import Model
-from agglearn.aggregate.split import assign
-from agglearn.field.settings import FitSettings
+from agglearn.records.split import assign
+from agglearn.train.settings import FitSettings
 from benchmarks.figure import BLUE, GREEN, GREY, ORANGE, figure
 from benchmarks.measure import THREADS
 from experiments.cells import Cell, Results, Value

@@ -31,17 +31,19 @@ import numpy.typing as npt
 import pyarrow as pa
 
 import agglearn
-from agglearn.aggregate.split import assign
 from agglearn.datasets import load_adult, load_bank
-from agglearn.field.kernels import score_codes
+from agglearn.field.kernels.score import score_codes
 from agglearn.field.layout import Layout
 from agglearn.field.problem import Problem, make_problem
-from agglearn.field.settings import FitSettings
-from agglearn.field.train import fit
-from agglearn.model import Model
-from agglearn.schema import Schema
-from agglearn.tables import AggregatedData, Scope, cells_of
-from agglearn.trust.extra import Suggestion, suggest_tables
+from agglearn.model.model import Model
+from agglearn.records.split import assign
+from agglearn.schema.schema import Schema
+from agglearn.tables.data import AggregatedData
+from agglearn.tables.scopes import cells_of
+from agglearn.tables.table import Scope
+from agglearn.train.loop import fit
+from agglearn.train.settings import FitSettings
+from agglearn.trust.suggest import Suggestion, suggest_tables
 from benchmarks.figure import BLUE, GREEN, GREY, ORANGE, figure
 from benchmarks.measure import THREADS
 from experiments.cells import Cell, Results, Value

@@ -30,16 +30,18 @@ import numpy as np
 import numpy.typing as npt
 
 from agglearn import Model
-from agglearn.aggregate.tally import Tally
-from agglearn.features import Categorical
-from agglearn.field.exact import ExactEngine
-from agglearn.field.kernels import score_codes
+from agglearn.aggregation.tally import Tally
+from agglearn.field.engines.exact import ExactEngine
+from agglearn.field.engines.local import LocalEngine
+from agglearn.field.information import Information
+from agglearn.field.kernels.score import score_codes
 from agglearn.field.layout import Layout
-from agglearn.field.local import LocalEngine
-from agglearn.field.settings import FitSettings
-from agglearn.schema import Label, Schema
-from agglearn.tables import AggregatedData, Noise, Scope, Table
-from agglearn.trust.information import Information
+from agglearn.schema.features import Categorical
+from agglearn.schema.schema import Label, Schema
+from agglearn.tables.data import AggregatedData
+from agglearn.tables.noise import Noise
+from agglearn.tables.table import Scope, Table
+from agglearn.train.settings import FitSettings
 from agglearn.trust.prior import DRAW, Normals
 from benchmarks.figure import BLUE, GREY, ORANGE, figure
 from benchmarks.measure import THREADS

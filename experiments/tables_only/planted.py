@@ -12,7 +12,7 @@ from scipy.optimize import brentq
 from scipy.special import expit, logit
 
 from agglearn.datasets import AdsLog
-from agglearn.tables import Scope
+from agglearn.tables.table import Scope
 
 CLICK_RATE = 0.15
 

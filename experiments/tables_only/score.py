@@ -31,13 +31,13 @@ from scipy.stats import spearmanr
 
 import agglearn
 from agglearn.datasets import AdsLog
-from agglearn.field.exact import ExactEngine
+from agglearn.field.engines.exact import ExactEngine
 from agglearn.field.heldout import compare_heldout
 from agglearn.field.layout import Layout
 from agglearn.field.problem import heldout_problem
-from agglearn.field.settings import FitSettings
-from agglearn.score import nllh
-from agglearn.tables import AggregatedData
+from agglearn.judge.scores import nllh
+from agglearn.tables.data import AggregatedData
+from agglearn.train.settings import FitSettings
 from agglearn.trust.score import draw_chains
 from benchmarks.figure import BLUE, GREEN, GREY, ORANGE, figure
 from benchmarks.measure import THREADS

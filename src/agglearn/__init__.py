@@ -3,59 +3,59 @@
 The public names are loaded when they are first used, so that the command line starts at once.
 """
 
-import sys
 from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from agglearn.aggregate import Aggregation, aggregate, aggregate_split
-    from agglearn.check import CheckReport, check
+    from agglearn.aggregation.api import Aggregation, aggregate, aggregate_split
     from agglearn.classifier import MaxEntClassifier
-    from agglearn.compare import Comparison, compare
     from agglearn.errors import AgglearnError
-    from agglearn.features import Binned, Categorical, Cut, Encoded
-    from agglearn.model import Model
-    from agglearn.schema import Label, Schema
-    from agglearn.store import load, load_schema, save, save_schema
-    from agglearn.tables import AggregatedData, Noise, Table, merge
+    from agglearn.judge.comparison import Comparison, compare
+    from agglearn.model.model import Model
+    from agglearn.schema.features import Binned, Categorical, Cut, Encoded
+    from agglearn.schema.schema import Label, Schema
+    from agglearn.tables.check import CheckReport, check
+    from agglearn.tables.data import AggregatedData, merge
+    from agglearn.tables.format import load, load_schema, save, save_schema
+    from agglearn.tables.noise import Noise
+    from agglearn.tables.table import Table
     from agglearn.trust.diagnosis import Diagnosis, diagnose
-    from agglearn.trust.extra import Suggestion, suggest_tables
     from agglearn.trust.score import HeldoutScore, score_tables
+    from agglearn.trust.suggest import Suggestion, suggest_tables
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "AggregatedData": "tables",
-    "Aggregation": "aggregate",
     "AgglearnError": "errors",
-    "Binned": "features",
-    "Categorical": "features",
-    "CheckReport": "check",
-    "Comparison": "compare",
-    "Cut": "features",
+    "AggregatedData": "tables.data",
+    "Aggregation": "aggregation.api",
+    "Binned": "schema.features",
+    "Categorical": "schema.features",
+    "CheckReport": "tables.check",
+    "Comparison": "judge.comparison",
+    "Cut": "schema.features",
     "Diagnosis": "trust.diagnosis",
-    "Encoded": "features",
+    "Encoded": "schema.features",
     "HeldoutScore": "trust.score",
-    "Label": "schema",
+    "Label": "schema.schema",
     "MaxEntClassifier": "classifier",
-    "Model": "model",
-    "Noise": "tables",
-    "Schema": "schema",
-    "Suggestion": "trust.extra",
-    "Table": "tables",
-    "aggregate": "aggregate",
-    "aggregate_split": "aggregate",
-    "check": "check",
-    "compare": "compare",
+    "Model": "model.model",
+    "Noise": "tables.noise",
+    "Schema": "schema.schema",
+    "Suggestion": "trust.suggest",
+    "Table": "tables.table",
+    "aggregate": "aggregation.api",
+    "aggregate_split": "aggregation.api",
+    "check": "tables.check",
+    "compare": "judge.comparison",
     "diagnose": "trust.diagnosis",
-    "load": "store",
-    "load_schema": "store",
-    "merge": "tables",
-    "save": "store",
-    "save_schema": "store",
+    "load": "tables.format",
+    "load_schema": "tables.format",
+    "merge": "tables.data",
+    "save": "tables.format",
+    "save_schema": "tables.format",
     "score_tables": "trust.score",
-    "suggest_tables": "trust.extra",
+    "suggest_tables": "trust.suggest",
 }
 
 __all__ = [
@@ -100,12 +100,5 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module 'agglearn' has no attribute {name!r}")
 
 
-class _Package(ModuleType):
-    """Importing the module ``agglearn.check`` must not hide the function ``agglearn.check``."""
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if not (name in _HOMES and isinstance(value, ModuleType)):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

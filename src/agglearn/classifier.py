@@ -15,14 +15,15 @@ from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import NotFittedError
 
-from agglearn.aggregate.sources import open_source
 from agglearn.errors import InputError
-from agglearn.field.checkpoint import Checkpoints, FitState
-from agglearn.field.choose import NOTHING_TO_CHOOSE_ON
-from agglearn.field.settings import FitSettings, Penalty
-from agglearn.model import Model
-from agglearn.score import RecordScore, score_predictions
-from agglearn.tables import AggregatedData, Scope
+from agglearn.judge.scores import RecordScore, score_predictions
+from agglearn.model.model import Model
+from agglearn.records.sources import open_source
+from agglearn.tables.data import AggregatedData
+from agglearn.tables.table import Scope
+from agglearn.train.checkpoint import Checkpoints, FitState
+from agglearn.train.select.choose import NOTHING_TO_CHOOSE_ON
+from agglearn.train.settings import FitSettings, Penalty
 
 if TYPE_CHECKING:
     from agglearn.trust.intervals import Posterior
@@ -58,7 +59,7 @@ class MaxEntClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Number of chains; None chooses by the number of records.
     growth, step_mu, step_theta, first_step_theta, rate_memory, gradient, preconditioned, \
 marginal_label, start, averaging, engine, exact_up_to, proposals, tolerance
-        How the training goes about it: see :class:`~agglearn.field.settings.FitSettings`.
+        How the training goes about it: see :class:`~agglearn.train.settings.FitSettings`.
     label
         The label to predict, where the tables have several.
     threads

@@ -13,10 +13,10 @@ from agglearn.cli.app import Json, app, names, print_json, say
 from agglearn.errors import InputError
 
 if TYPE_CHECKING:
-    from agglearn.aggregate import Aggregation
-    from agglearn.aggregate.sources import ReadOptions
-    from agglearn.check import CheckReport
-    from agglearn.tables import AggregatedData
+    from agglearn.aggregation.api import Aggregation
+    from agglearn.records.sources import ReadOptions
+    from agglearn.tables.check import CheckReport
+    from agglearn.tables.data import AggregatedData
 
 Labels = Annotated[list[str], typer.Option("--label", help="Column to predict (several: repeat, or commas).")]
 Positive = Annotated[
@@ -31,7 +31,7 @@ Missing = Annotated[
 
 def read_options(separator: str | None, encoding: str, missing: str | None) -> ReadOptions:
     """How text files are to be read."""
-    from agglearn.aggregate.sources import DEFAULT_MISSING, ReadOptions
+    from agglearn.records.sources import DEFAULT_MISSING, ReadOptions
 
     values = DEFAULT_MISSING if missing is None else ("", *names([missing]))
     return ReadOptions(separator, encoding, values)
@@ -39,7 +39,7 @@ def read_options(separator: str | None, encoding: str, missing: str | None) -> R
 
 def open_input(inputs: list[str]) -> Any:
     """Paths as they are, or the table of a DuckDB database written ``PATH.duckdb:TABLE``."""
-    from agglearn.aggregate.lazy import open_database_table, split_database_input
+    from agglearn.aggregation.pushdown import open_database_table, split_database_input
 
     if len(inputs) == 1:
         found = split_database_input(inputs[0])
@@ -99,9 +99,9 @@ def aggregate(
     Bins, vocabularies and target encodings are learnt from the training records unless --schema gives
     them, and the file shows them; the counts are exact and carry no privacy noise.
     """
-    from agglearn import store
-    from agglearn.aggregate import aggregate_split
-    from agglearn.aggregate.split import parse_split
+    from agglearn.aggregation.api import aggregate_split
+    from agglearn.records.split import parse_split
+    from agglearn.tables.format import save
 
     began = time.perf_counter()
     targets = _targets(output, list(parse_split(split)) if split else [])
@@ -130,7 +130,7 @@ def aggregate(
         show_progress=not json,
     )
     for part, path in targets.items():
-        store.save(result.parts[part], path)
+        save(result.parts[part], path)
     seconds = time.perf_counter() - began
     if json:
         print_json(_aggregation_json(result, targets, seconds))
@@ -140,8 +140,9 @@ def aggregate(
 
 def _targets(output: str, parts: list[str]) -> dict[str, Path]:
     """Where each part is written: the training one to the name given, the others beside it."""
-    from agglearn.aggregate.split import TRAIN
-    from agglearn.store import FORMAT, output_path, refuse_foreign
+    from agglearn.records.split import TRAIN
+    from agglearn.runtime.files import output_path, refuse_foreign
+    from agglearn.tables.format import FORMAT
 
     path = output_path(output, ".agg")
     targets = {TRAIN: path} | {part: path.with_name(f"{path.stem}.{part}.agg") for part in parts}
@@ -211,10 +212,10 @@ def check(
     json: Json = False,
 ) -> None:
     """Check that tables agree with themselves and with one another."""
-    from agglearn import store
-    from agglearn.check import check as run
+    from agglearn.tables.check import check as run
+    from agglearn.tables.format import load
 
-    report = run(store.load(data))
+    report = run(load(data))
     if json:
         print_json(report.to_json())
     else:
@@ -278,13 +279,13 @@ def receive(
     json: Json = False,
 ) -> None:
     """Take in tables that were made elsewhere: the results of `agglearn sql`, a clean room's, an API's."""
-    from agglearn import store
     from agglearn.receive import read_adkdd, read_tables
-    from agglearn.tables import Noise
+    from agglearn.tables.format import load_schema, save
+    from agglearn.tables.noise import Noise
 
     target = _targets(output, [])["train"]
     given: dict[str, Any] = {
-        "schema": store.load_schema(schema) if schema else None,
+        "schema": load_schema(schema) if schema else None,
         "noise": Noise.parse(noise) if noise else None,
         "floor": floor,
         "absent": absent,
@@ -308,7 +309,7 @@ def receive(
         )
     else:
         raise InputError(f"format {format_name!r} is not tables or adkdd")
-    store.save(received.data, target)
+    save(received.data, target)
     for name, n in received.unknown.items():
         say(f"{n:,.0f} records have a value of {name} that the schema does not know")
     _show_written(received.data, target, json)
@@ -334,15 +335,16 @@ def sql(
     json: Json = False,
 ) -> None:
     """Print the GROUP BY queries of a schema, to be run where the records may not leave."""
-    from agglearn import store
-    from agglearn.aggregate.sql import queries
-    from agglearn.tables import parse_scopes
+    from agglearn.runtime.files import write_text
+    from agglearn.sql.queries import queries
+    from agglearn.tables.format import load_schema
+    from agglearn.tables.scopes import parse_scopes
 
-    loaded = store.load_schema(schema)
+    loaded = load_schema(schema)
     found = queries(loaded, parse_scopes(tables, loaded), dialect, table, hash_size, min_count)
     if output is not None:
         for query in found:
-            store.write_text(Path(output) / f"{query.name}.sql", query.text + "\n")
+            write_text(Path(output) / f"{query.name}.sql", query.text + "\n")
         say(f"{output}: {len(found):,} queries")
     if json:
         print_json({"queries": [{"name": q.name, "features": q.scope, "text": q.text} for q in found]})
@@ -357,12 +359,12 @@ def merge(
     json: Json = False,
 ) -> None:
     """Add up tables that were aggregated from disjoint records."""
-    from agglearn import store
-    from agglearn.tables import merge as add_up
+    from agglearn.tables.data import merge as add_up
+    from agglearn.tables.format import load, save
 
     target = _targets(output, [])["train"]
-    data = add_up(store.load(path) for path in inputs)
-    store.save(data, target)
+    data = add_up(load(path) for path in inputs)
+    save(data, target)
     _show_written(data, target, json)
 
 

@@ -56,15 +56,16 @@ def fit(
     json: Json = False,
 ) -> None:
     """Fit the maximum-entropy model to tables."""
-    from agglearn import store
-    from agglearn.field.checkpoint import Checkpoints
-    from agglearn.field.choose import NOTHING_TO_CHOOSE_ON
-    from agglearn.field.settings import FitSettings
-    from agglearn.model import FORMAT, Model
-    from agglearn.progress import meter
+    from agglearn.model.model import FORMAT, Model
+    from agglearn.runtime.files import output_path, refuse_foreign
+    from agglearn.runtime.progress import meter
+    from agglearn.tables.format import load
+    from agglearn.train.checkpoint import Checkpoints
+    from agglearn.train.select.choose import NOTHING_TO_CHOOSE_ON
+    from agglearn.train.settings import FitSettings
 
-    target = store.output_path(output, ".model")
-    store.refuse_foreign(target, FORMAT)
+    target = output_path(output, ".model")
+    refuse_foreign(target, FORMAT)
     if checkpoint and resume and checkpoint != resume:
         raise InputError("--resume goes on in its own folder: leave out --checkpoint")
     folder = resume or checkpoint
@@ -81,8 +82,8 @@ def fit(
         tolerance=tolerance,
         seed=seed,
     )
-    data = [store.load(path) for path in tables]
-    heldout = store.load(valid) if valid else None
+    data = [load(path) for path in tables]
+    heldout = load(valid) if valid else None
     if settings.to_choose and heldout is None and len(data) < 2:
         say(NOTHING_TO_CHOOSE_ON)
     checkpoints = Checkpoints(Path(folder), checkpoint_every) if folder else None

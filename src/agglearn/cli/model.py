@@ -13,9 +13,9 @@ from agglearn.cli.data import Encoding, Missing, Positive, Separator, read_optio
 from agglearn.errors import InputError
 
 if TYPE_CHECKING:
-    from agglearn.compare import Comparison
-    from agglearn.model import Model
-    from agglearn.score import RecordScore
+    from agglearn.judge.comparison import Comparison
+    from agglearn.judge.scores import RecordScore
+    from agglearn.model.model import Model
     from agglearn.trust.calibration import Calibration
 
 
@@ -32,9 +32,9 @@ def evaluate(
     json: Json = False,
 ) -> None:
     """Score a model on records that have their label, or on tables of records it was not fitted on."""
-    from agglearn.aggregate.sources import open_source
-    from agglearn.model import Model
-    from agglearn.progress import meter
+    from agglearn.model.model import Model
+    from agglearn.records.sources import open_source
+    from agglearn.runtime.progress import meter
 
     loaded = Model.load(model)
     if len(records) == 1 and records[0].rstrip("/").endswith(".agg"):
@@ -51,9 +51,9 @@ def evaluate(
 
 
 def _evaluate_tables(model: Model, path: str, threads: int | None, json: bool) -> None:
-    from agglearn import store
+    from agglearn.tables.format import load
 
-    score = model.evaluate_tables(store.load(path), threads)
+    score = model.evaluate_tables(load(path), threads)
     if json:
         print_json(score.to_json())
         return
@@ -123,11 +123,11 @@ def predict(
     import numpy as np
     from scipy.special import expit
 
-    from agglearn.aggregate.sources import expand, open_source
     from agglearn.cli.output import record_writer
-    from agglearn.model import Model
-    from agglearn.progress import meter
-    from agglearn.schema import require_columns
+    from agglearn.model.model import Model
+    from agglearn.records.sources import expand, open_source
+    from agglearn.runtime.progress import meter
+    from agglearn.schema.schema import require_columns
 
     began = time.perf_counter()
     loaded = Model.load(model)
@@ -183,8 +183,8 @@ def sample(
 ) -> None:
     """Draw synthetic records, with their label, from a model."""
     from agglearn.cli.output import record_writer
-    from agglearn.model import Model
-    from agglearn.progress import meter
+    from agglearn.model.model import Model
+    from agglearn.runtime.progress import meter
 
     began = time.perf_counter()
     loaded = Model.load(model)
@@ -228,8 +228,8 @@ def compare(
 
     Every model's penalty is chosen on a validation part of the training records, never on the test.
     """
-    from agglearn.compare import compare as run
-    from agglearn.field.settings import FitSettings
+    from agglearn.judge.comparison import compare as run
+    from agglearn.train.settings import FitSettings
 
     result = run(
         train,

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
-from agglearn.aggregate.sources import one_line
 from agglearn.errors import InputError
-from agglearn.store import new_file
+from agglearn.records.sources import one_line
+from agglearn.runtime.files import new_file
 
 
 @contextmanager

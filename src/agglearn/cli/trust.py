@@ -11,7 +11,7 @@ from agglearn.cli.app import Json, ModelPath, Seed, Threads, app, print_json
 from agglearn.errors import InputError
 
 if TYPE_CHECKING:
-    from agglearn.trust.extra import Suggestion
+    from agglearn.trust.suggest import Suggestion
 
 
 @app.command()
@@ -34,15 +34,15 @@ def diagnose(
     json: Json = False,
 ) -> None:
     """Say where a model cannot be trusted, and which further tables would help, from tables alone."""
-    from agglearn import store
-    from agglearn.model import Model
+    from agglearn.model.model import Model
+    from agglearn.tables.format import load
     from agglearn.trust.diagnosis import diagnose as run
-    from agglearn.trust.extra import suggest_tables
+    from agglearn.trust.suggest import suggest_tables
 
     if suggest < 0:
         raise InputError(f"--suggest {suggest} must be at least 0")
-    loaded, given = Model.load(model), store.load(tables)
-    to_check = store.load(check) if check else None
+    loaded, given = Model.load(model), load(tables)
+    to_check = load(check) if check else None
     suggestions: list[Suggestion] = []
     if suggest:
         suggestions = suggest_tables(loaded, given, cells, size, suggest, threads=threads, seed=seed)

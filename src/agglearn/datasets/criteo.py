@@ -166,7 +166,7 @@ def adkdd_records(folder: Path | None = None) -> tuple[Path, Path]:
     """Return the paths of the AdKDD'21 records, published after the challenge.
 
     Both are CSV files with the columns ``hash_0`` … ``hash_18``, ``click`` and ``sale``, too large to load
-    at once: :func:`~agglearn.aggregate.api.aggregate` streams them.
+    at once: :func:`~agglearn.aggregation.api.aggregate` streams them.
 
     Parameters
     ----------

@@ -9,7 +9,7 @@ from typing import IO, cast
 
 import pyarrow as pa
 
-from agglearn.store import new_file
+from agglearn.runtime.files import new_file
 
 
 def write_delimited(path: Path, tables: Iterable[pa.Table], delimiter: str = ",") -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO
 
 from agglearn.errors import InputError, StoreError
-from agglearn.store import new_file
+from agglearn.runtime.files import new_file
 
 Progress = Callable[[str], None]
 """Called with one line for people to read each time a slow step begins."""

@@ -1,0 +1,1 @@
+"""The field: what it is, the laws of X it is compared with, and how it is solved."""

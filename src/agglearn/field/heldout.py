@@ -33,10 +33,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import expit
 
-from agglearn.field.conjugate import solve
-from agglearn.field.kernels import score_codes, tally
+from agglearn.field.kernels.score import score_codes, tally
 from agglearn.field.layout import Layout
 from agglearn.field.problem import Problem
+from agglearn.field.solve import solve
 
 Floats = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.uint16]

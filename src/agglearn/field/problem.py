@@ -10,8 +10,9 @@ import numpy.typing as npt
 
 from agglearn.errors import TableError
 from agglearn.field.layout import Layout
-from agglearn.schema import Schema
-from agglearn.tables import AggregatedData, Scope, Table
+from agglearn.schema.schema import Schema
+from agglearn.tables.data import AggregatedData
+from agglearn.tables.table import Scope, Table
 
 Floats = npt.NDArray[np.float64]
 

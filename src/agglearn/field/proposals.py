@@ -20,7 +20,7 @@ import numpy.typing as npt
 from numba import njit
 
 from agglearn.field.layout import Layout
-from agglearn.field.start import information
+from agglearn.field.margins import information
 
 Floats = npt.NDArray[np.float64]
 

@@ -33,16 +33,15 @@ candidates for the tree. So the chains always follow the field that μ describes
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import xlogy
 
 from agglearn.errors import InputError
 from agglearn.field.layout import Layout
+from agglearn.field.margins import marginal, mutual_information, pair_tables
 
 Floats = npt.NDArray[np.float64]
 
@@ -110,45 +109,6 @@ def independent_start(
 ) -> Start:
     """The start with independent features; parameters as in :func:`tree_start`."""
     return _start(layout, d, rows, n_chains, seed, smoothing, ())
-
-
-def pair_tables(layout: Layout) -> dict[tuple[int, int], int]:
-    """For each pair of features that a plain table holds, the one with the fewest cells."""
-    best: dict[tuple[int, int], int] = {}
-    for t, scope in enumerate(layout.scopes):
-        if layout.hash_sizes[t]:
-            continue
-        for pair in combinations(scope, 2):
-            if pair not in best or layout.sizes[t] < layout.sizes[best[pair]]:
-                best[pair] = t
-    return dict(sorted(best.items()))
-
-
-def marginal(layout: Layout, vector: npt.NDArray[np.floating], t: int, features: Iterable[int]) -> Floats:
-    """The cells of plain table ``t`` summed over all its features but those given."""
-    kept = set(features)
-    others = tuple(axis for axis, f in enumerate(layout.scopes[t]) if f not in kept)
-    return np.asarray(layout.table(vector, t).sum(axis=others, dtype=np.float64))
-
-
-def mutual_information(layout: Layout, d: npt.NDArray[np.floating]) -> dict[tuple[int, int], float]:
-    """Mutual information, in nats, of each pair of features that a plain table holds.
-
-    Plug-in estimate: negative counts are taken as 0, and nothing is taken off for the upward bias
-    (about (M_f − 1)(M_g − 1)/2n) of a finite number of records.
-    """
-    return {pair: information(marginal(layout, d, t, pair)) for pair, t in pair_tables(layout).items()}
-
-
-def information(counts: npt.NDArray[np.floating]) -> float:
-    """Mutual information, in nats, of the two features of one table of counts."""
-    counts = np.maximum(counts, 0.0)
-    total = float(counts.sum())
-    if total <= 0:
-        return 0.0
-    counts /= total
-    entropies = [-xlogy(p, p).sum() for p in (counts.sum(axis=1), counts.sum(axis=0), counts)]
-    return max(0.0, float(entropies[0] + entropies[1] - entropies[2]))
 
 
 def _start(

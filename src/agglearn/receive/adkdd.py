@@ -18,17 +18,19 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from agglearn.aggregate.groups import Groups, require_table_memory
-from agglearn.aggregate.learn import ColumnNote
-from agglearn.aggregate.sources import FileSource, ReadOptions, expand
+from agglearn.aggregation.groups import Groups, require_table_memory
 from agglearn.errors import InputError, TableError
-from agglearn.features import MAX_MODALITIES
-from agglearn.progress import meter
 from agglearn.receive.release import Received, Release, check_hash_size
 from agglearn.receive.values import Unknown, Vocabulary, read_numbers
-from agglearn.schema import Label, Schema, some
-from agglearn.store import load_schema
-from agglearn.tables import AggregatedData, Array, Noise, Scope
+from agglearn.records.learn import ColumnNote
+from agglearn.records.sources import FileSource, ReadOptions, expand
+from agglearn.runtime.progress import meter
+from agglearn.schema.features import MAX_MODALITIES
+from agglearn.schema.schema import Label, Schema, some
+from agglearn.tables.data import AggregatedData
+from agglearn.tables.format import load_schema
+from agglearn.tables.noise import Noise
+from agglearn.tables.table import Array, Scope
 
 LABELS = (Label("click"), Label("sale"))
 NOISE = Noise("gaussian", 17.0)

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from agglearn.aggregate.groups import Groups
-from agglearn.aggregate.learn import ColumnNote
+from agglearn.aggregation.groups import Groups
 from agglearn.errors import InputError
-from agglearn.schema import Schema
-from agglearn.tables import ABSENT, AggregatedData, Noise, Table
+from agglearn.records.learn import ColumnNote
+from agglearn.schema.schema import Schema
+from agglearn.tables.data import ABSENT, AggregatedData
+from agglearn.tables.noise import Noise
+from agglearn.tables.table import Table
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Files with one table each, as a GROUP BY gives them: values of features, a count, a sum per label.
 
 The columns of a file say which table it is: all but the count and the sums are features. A value may be
-written as the modality's text, as the queries of :mod:`agglearn.aggregate.sql` do, or as it was in the
+written as the modality's text, as the queries of :mod:`agglearn.sql.queries` do, or as it was in the
 records.
 """
 
@@ -15,17 +15,19 @@ from typing import Any
 
 import numpy as np
 
-from agglearn.aggregate.groups import Groups, require_table_memory
-from agglearn.aggregate.learn import ColumnNote
-from agglearn.aggregate.sources import FileSource, ReadOptions, expand
+from agglearn.aggregation.groups import Groups, require_table_memory
 from agglearn.errors import InputError, TableError
-from agglearn.features import MAX_MODALITIES, Feature
-from agglearn.progress import meter
 from agglearn.receive.release import Received, Release, check_hash_size
 from agglearn.receive.values import Unknown, Vocabulary, encode, read_numbers
-from agglearn.schema import Label, Schema, some
-from agglearn.store import load_schema
-from agglearn.tables import AggregatedData, Array, Noise, Scope
+from agglearn.records.learn import ColumnNote
+from agglearn.records.sources import FileSource, ReadOptions, expand
+from agglearn.runtime.progress import meter
+from agglearn.schema.features import MAX_MODALITIES, Feature
+from agglearn.schema.schema import Label, Schema, some
+from agglearn.tables.data import AggregatedData
+from agglearn.tables.format import load_schema
+from agglearn.tables.noise import Noise
+from agglearn.tables.table import Array, Scope
 
 COUNT_NAMES = ("count", "n", "cnt", "examples")
 """Names by which a column is taken for the count, in any case, if none is told."""

@@ -13,13 +13,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from agglearn.aggregate.learn import Coding, ColumnNote, learn_feature
-from agglearn.aggregate.survey import ColumnSurvey
-from agglearn.columns import as_numbers, as_text, distinct, one_array
 from agglearn.errors import InputError
-from agglearn.features import MAX_MODALITIES, Categorical, Codes, Feature
-from agglearn.schema import Schema
-from agglearn.tables import Array, Scope
+from agglearn.records.learn import Coding, ColumnNote, learn_feature
+from agglearn.records.survey import ColumnSurvey
+from agglearn.schema.columns import as_numbers, as_text, distinct, one_array
+from agglearn.schema.features import MAX_MODALITIES, Categorical, Codes, Feature
+from agglearn.schema.schema import Schema
+from agglearn.tables.table import Array, Scope
 
 _LARGEST_EXACT_FLOAT = 2.0**53
 

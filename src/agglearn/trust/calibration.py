@@ -27,10 +27,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import bdtr, bdtrc, chdtrc
 
-from agglearn.field.kernels import tally
+from agglearn.field.kernels.score import tally
 from agglearn.field.layout import Layout
 from agglearn.field.problem import Problem
-from agglearn.schema import Schema
+from agglearn.schema.schema import Schema
 
 Floats = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.uint16]

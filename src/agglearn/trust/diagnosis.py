@@ -14,14 +14,14 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from agglearn.errors import InputError
-from agglearn.field.checkpoint import fingerprint
 from agglearn.field.layout import Layout
+from agglearn.field.margins import Margin, held_margins
 from agglearn.field.problem import Problem, make_problem, require_schema
-from agglearn.model import Model
-from agglearn.tables import AggregatedData
-from agglearn.threads import thread_count
+from agglearn.model.model import Model
+from agglearn.runtime.threads import thread_count
+from agglearn.tables.data import AggregatedData
+from agglearn.train.checkpoint import fingerprint
 from agglearn.trust.inputs import model_of, problem_of
-from agglearn.trust.margins import Margin, held_margins
 from agglearn.trust.misfit import TableMisfit, compare
 from agglearn.trust.mixing import Memory, Mixing, watch
 from agglearn.trust.reliance import Reliance, reliance

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from agglearn.errors import TableError
 from agglearn.field.problem import Problem, make_problem, matching
-from agglearn.model import Model
-from agglearn.tables import AggregatedData
+from agglearn.model.model import Model
+from agglearn.tables.data import AggregatedData
 
 if TYPE_CHECKING:
     from agglearn.classifier import MaxEntClassifier

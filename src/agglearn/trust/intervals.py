@@ -38,16 +38,16 @@ import numpy as np
 from scipy.special import stdtrit
 
 from agglearn.errors import InputError
-from agglearn.field.kernels import Codes, score_codes
+from agglearn.field.information import Information, Shifts
+from agglearn.field.kernels.score import Codes, score_codes
+from agglearn.field.kernels.sets import Floats
 from agglearn.field.layout import Layout
-from agglearn.memory import limit, require
-from agglearn.threads import thread_count
-from agglearn.trust.information import Information, Shifts
+from agglearn.runtime.memory import limit, require
+from agglearn.runtime.threads import thread_count
 from agglearn.trust.prior import DRAW, Normals, learn_prior, probe_count
-from agglearn.trust.sets import Floats
 
 if TYPE_CHECKING:
-    from agglearn.model import Model
+    from agglearn.model.model import Model
 
 DRAWS = 64
 _FEWEST = 16  # draws of a field of many cells

@@ -41,10 +41,10 @@ import numpy.typing as npt
 from scipy.special import chdtrc, xlogy
 
 from agglearn.field.layout import Layout
+from agglearn.field.margins import Margin, unexplained
 from agglearn.field.problem import Problem
-from agglearn.schema import Schema
+from agglearn.schema.schema import Schema
 from agglearn.trust.distance import gain_of_rates, hellinger
-from agglearn.trust.margins import Margin, unexplained
 from agglearn.trust.mixing import HalfTallies
 
 Floats = npt.NDArray[np.float64]

@@ -31,13 +31,13 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import expit
 
-from agglearn.field.kernels import tally
+from agglearn.field.engines.local import LocalEngine, memory_needed
+from agglearn.field.kernels.score import tally
 from agglearn.field.layout import Layout
-from agglearn.field.local import LocalEngine, memory_needed
 from agglearn.field.problem import Problem
-from agglearn.memory import require
-from agglearn.model import Model
-from agglearn.trust.chains import set_moving
+from agglearn.model.draw import set_moving
+from agglearn.model.model import Model
+from agglearn.runtime.memory import require
 
 Floats = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.uint16]

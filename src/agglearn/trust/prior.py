@@ -27,8 +27,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import gammaln
 
-from agglearn.trust.information import Information, Shifts
-from agglearn.trust.sets import Floats, Sets, dot_sets
+from agglearn.field.information import Information, Shifts
+from agglearn.field.kernels.sets import Floats, Sets, dot_sets
 
 _PROBES = 8  # draws of u and of ζ
 _FEWER = 4  # of a field of so many cells that a few tell their mean and variance

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from agglearn.model import Model
+from agglearn.model.model import Model
 
 Floats = npt.NDArray[np.float64]
 

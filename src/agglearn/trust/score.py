@@ -10,15 +10,15 @@ import numpy.typing as npt
 from scipy.special import expit
 
 from agglearn.errors import InputError
+from agglearn.field.engines.local import memory_needed
 from agglearn.field.heldout import TableScore, score_heldout
-from agglearn.field.local import memory_needed
 from agglearn.field.problem import Problem
-from agglearn.memory import require
-from agglearn.model import Model
-from agglearn.tables import AggregatedData
-from agglearn.threads import thread_count
+from agglearn.model.draw import set_moving
+from agglearn.model.model import Model
+from agglearn.runtime.memory import require
+from agglearn.runtime.threads import thread_count
+from agglearn.tables.data import AggregatedData
 from agglearn.trust.calibration import Calibration, calibrate
-from agglearn.trust.chains import set_moving
 from agglearn.trust.inputs import model_of, problem_of
 
 if TYPE_CHECKING:

@@ -1,0 +1,431 @@
+"""Lazy frames to tables by GROUP BY, run where the records are: only rows of tables come back.
+
+Bins, folded categories and labels are computed by the engine, in expressions that every engine narwhals
+knows can run (DuckDB, polars, Spark, …). A category that needs no folding is grouped by as it is; the
+few distinct values that come back are then coded here, by the same code as streamed records.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import narwhals as nw
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from agglearn.aggregation.groups import Groups, require_table_memory
+from agglearn.errors import InputError, MissingExtraError
+from agglearn.records import survey as surveys
+from agglearn.records.sources import one_line
+from agglearn.records.survey import ColumnSurvey
+from agglearn.runtime.progress import meter
+from agglearn.schema.columns import as_text, check_supported, one_array, value_type
+from agglearn.schema.features import Binned, Categorical, Codes, Encoded, Feature
+from agglearn.schema.schema import Label, Schema, require_columns, some
+from agglearn.tables.data import AggregatedData
+from agglearn.tables.table import Scope
+
+Frame: TypeAlias = "nw.LazyFrame[Any]"
+Expression: TypeAlias = nw.Expr
+
+_VALUE, _MISSING, _OUTSIDE = 0, 1, 2  # what a folded value is
+_SPARE = 16  # values beyond the modalities that may come back one by one
+_DATABASE = re.compile(r"(?P<path>.+\.(?:duckdb|ddb|db))(?::(?P<table>.+))?", re.IGNORECASE)
+
+
+def is_lazy(data: Any) -> bool:
+    """Whether this is a lazy frame of some engine rather than records at hand."""
+    if isinstance(data, str | os.PathLike | dict | list | tuple | pa.Table | pa.RecordBatchReader):
+        return False
+    return isinstance(nw.from_native(data, pass_through=True), nw.LazyFrame)
+
+
+# --- a DuckDB database -----------------------------------------------------------------------------
+
+
+def split_database_input(text: str) -> tuple[Path, str | None] | None:
+    """The file and the table that ``FILE.duckdb:TABLE`` names; None where it names no database."""
+    found = _DATABASE.fullmatch(text)
+    return (Path(found["path"]), found["table"]) if found else None
+
+
+def open_database_table(path: str | Path, table: str | None = None) -> Any:
+    """A table or view of a DuckDB database, opened read-only; the only one if none is named."""
+    try:
+        import duckdb
+    except ImportError:
+        raise MissingExtraError("Reading a DuckDB database", "duckdb") from None
+    path = Path(path)
+    if not path.is_file():
+        raise InputError(f"{path} does not exist")
+    try:
+        connection = duckdb.connect(str(path), read_only=True)
+        listed = connection.execute(
+            "SELECT table_schema, table_name FROM information_schema.tables "
+            "WHERE table_catalog = current_database() ORDER BY ALL"
+        ).fetchall()
+    except duckdb.Error as error:
+        raise InputError(f"{path} cannot be read as a DuckDB database: {one_line(error)}") from None
+    # Whoever writes a schema's name too means that table; without it the main schema comes first.
+    names = {f"{schema}.{name}": (schema, name) for schema, name in listed}
+    names |= {name: (schema, name) for schema, name in listed if schema == "main"}
+    if table is None and len(listed) == 1:
+        table = listed[0][0] + "." + listed[0][1]
+    if table is None or table not in names:
+        there = some([name for name in names if name not in [f"main.{n}" for _, n in listed]])
+        problem = f"has no table {table!r}" if table is not None else "has several tables"
+        if not listed:
+            raise InputError(f"{path} has no table in it")
+        raise InputError(f"{path} {problem}: name one of {there} as {path.name}:TABLE")
+    return connection.table(".".join(_quoted(part) for part in names[table]))
+
+
+def _quoted(identifier: str) -> str:
+    return '"' + identifier.replace('"', '""') + '"'
+
+
+# --- the engine's side -----------------------------------------------------------------------------
+
+
+def _open(frame: Any, names: Sequence[str], labels: Sequence[str] = ()) -> tuple[Frame, dict[str, Any]]:
+    """The frame, and the Arrow type of each of the columns wanted."""
+    lazy = nw.from_native(frame)
+    present = lazy.collect_schema().names()
+    require_columns(labels, present, "label")
+    require_columns(names, present)
+    schema = _collect(lazy.select(*dict.fromkeys([*names, *labels])).head(0)).schema
+    for field in schema:
+        check_supported(field.name, field.type)
+    return lazy, {field.name: field.type for field in schema}
+
+
+def _collect(query: Frame) -> Any:
+    """Run a query; what comes back is an Arrow table."""
+    try:
+        return query.collect("pyarrow").to_native()
+    except Exception as error:
+        # Each engine has errors of its own kind: a file gone, a cast that fails, a lost connection.
+        raise InputError(f"the engine could not run the query: {one_line(error)}") from error
+
+
+def _clean(name: str, arrow_type: Any) -> Expression:
+    """The column in a form that can be compared with literals, NaN made null."""
+    column = nw.col(name)
+    if pa.types.is_floating(arrow_type):
+        # A literal is a double: a narrower column would never equal it.
+        column = column.cast(nw.Float64)
+        return nw.when(~column.is_nan()).then(column)
+    if pa.types.is_dictionary(arrow_type):
+        return column.cast(nw.String)
+    return column
+
+
+def _int64(column: Any) -> npt.NDArray[np.int64]:
+    numbers: npt.NDArray[np.int64] = one_array(column).cast(pa.int64()).to_numpy(zero_copy_only=False)
+    return numbers
+
+
+# --- the survey ------------------------------------------------------------------------------------
+
+
+def survey_lazy(frame: Any, names: Sequence[str]) -> dict[str, ColumnSurvey]:
+    """Count the values of each column in the engine.
+
+    As when records are streamed, counts are exact up to :data:`~agglearn.records.survey.KEPT` distinct
+    values; beyond, evenly spaced quantiles of a number and the commonest values of anything else come
+    back.
+    """
+    lazy, types = _open(frame, names)
+    return {name: _survey(lazy, name, types[name]) for name in names}
+
+
+def _survey(lazy: Frame, name: str, arrow_type: Any) -> ColumnSurvey:
+    survey = ColumnSurvey(name, value_type(arrow_type))
+    counts = lazy.select(nw.col(name).alias("value")).group_by("value").agg(nw.len().alias("n"))
+    found = _collect(counts.head(surveys.KEPT + 1))
+    if found.num_rows > surveys.KEPT:
+        survey.exact = False
+        found = _thinned(lazy, counts, name, arrow_type)
+    values, n = one_array(found["value"]), _int64(found["n"])
+    if pa.types.is_floating(values.type):
+        values = pc.if_else(pc.is_nan(values), pa.scalar(None, values.type), values)
+    survey.add_counts(values, n)
+    if not survey.exact:
+        survey.rows = int(_collect(lazy.select(nw.len().alias("n")))["n"][0].as_py())
+    return survey
+
+
+def _thinned(lazy: Frame, counts: Frame, name: str, arrow_type: Any) -> Any:
+    """Few enough of a column's values, with their counts, and a null with the count of its own."""
+    value = nw.col("value")
+    absent = value.is_null() | value.is_nan() if pa.types.is_floating(arrow_type) else value.is_null()
+    present = counts.filter(~absent)
+    groups = surveys.KEPT // 2
+    if value_type(arrow_type) in ("integer", "float"):
+        # Each group of neighbours of about equal weight is represented by its last value.
+        total = int(_collect(present.select(nw.col("n").sum().alias("n")))["n"].cast(pa.int64())[0].as_py())
+        ranked = present.with_columns(
+            rank=nw.col("n").cast(nw.Int64).cum_sum().over(order_by="value").cast(nw.Int64)
+        ).with_columns(group=((nw.col("rank") - 1) * groups) // total)
+        kept = ranked.group_by("group").agg(value.max(), nw.col("n").sum()).select("value", "n")
+    else:
+        kept = present.sort("n", "value", descending=[True, False]).head(groups)
+    found = _collect(kept)
+    nulls = _collect(counts.filter(absent).select(nw.col("n").sum().alias("n")))["n"].cast(pa.int64())
+    n_missing = nulls[0].as_py() or 0
+    values = pa.concat_arrays([one_array(found["value"]), pa.nulls(1, found["value"].type)])
+    return {"value": values, "n": pa.array(np.append(_int64(found["n"]), n_missing))}
+
+
+# --- the count -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Key:
+    """What a feature is grouped by, and how the groups that come back are coded.
+
+    Where the engine folds values, it joins a ``mapping`` from the ``raw`` values that have a modality to
+    what they are ``mapped`` to; all other values make one group of code ``outside``.
+    """
+
+    column: Expression
+    encode: Callable[[Any], Codes]
+    mapping: Frame | None = None
+    missing: int = 0
+    outside: int = 0
+
+    def codes(self, groups: Any, kinds: npt.NDArray[np.int64] | None) -> Codes:
+        """Codes of the groups, each of a kind if there was a mapping."""
+        codes = self.encode(groups)
+        if kinds is not None:
+            codes[kinds == _MISSING] = self.missing
+            codes[kinds == _OUTSIDE] = self.outside
+        return codes
+
+
+def count_tables_lazy(
+    frame: Any,
+    schema: Schema,
+    scopes: Sequence[Scope],
+    hash_size: int | None = None,
+    show_progress: bool = False,
+) -> tuple[AggregatedData, dict[str, int]]:
+    """Count the records of a lazy frame into tables, one GROUP BY a table.
+
+    Returns the aggregation, and for each feature how many values it had no modality for.
+    """
+    require_table_memory(scopes, schema, hash_size)
+    lazy, types = _open(frame, schema.names, schema.label_names)
+    labels = [_label(lazy, label, types[label.name]) for label in schema.labels]
+    keys = _keys(lazy, schema, types)
+    unknown: dict[str, int] = {}
+    tables = {}
+    totals = np.zeros(1 + len(labels), np.int64)
+    alone = [(name,) for name in schema.names if not any(name in scope for scope in scopes)]
+    with meter("counting", len(scopes) + len(alone), "tables", show=show_progress) as advance:
+        for scope in [*scopes, *alone]:
+            codes, numbers = _group(lazy, [keys[name] for name in scope], labels)
+            for name, column in zip(scope, codes, strict=True):
+                n_unknown = int(numbers[0, column == schema.feature(name).n_modalities].sum())
+                unknown.setdefault(name, n_unknown)
+            totals = numbers.sum(axis=1)
+            if scope not in alone:
+                groups = Groups(scope, schema, hash_size)
+                groups.add(codes, numbers)
+                tables[scope] = groups.table()
+            advance(1)
+    rows, positives = int(totals[0]), tuple(int(p) for p in totals[1:])
+    for label, n in zip(schema.labels, positives, strict=True):
+        if label.positive is not None and not n:
+            raise InputError(f"no record has {label.name} = {label.positive!r}, which --positive names")
+    data = AggregatedData(schema=schema, tables=tables, rows=rows, positives=positives)
+    return data, {name: unknown[name] for name in schema.names if unknown[name]}
+
+
+def _group(
+    lazy: Frame, keys: Sequence[_Key], labels: Sequence[Expression]
+) -> tuple[list[Codes], npt.NDArray[np.int64]]:
+    """One GROUP BY: the codes of each key, then counts and sums."""
+    sums = [f"sum_{k}" for k in range(len(labels))]
+    columns = [key.column.alias(f"key_{i}") for i, key in enumerate(keys)]
+    query = lazy.select(*columns, *(e.alias(name) for e, name in zip(labels, sums, strict=True)))
+    by = []
+    for i, key in enumerate(keys):
+        if key.mapping is None:
+            by.append(f"key_{i}")
+        else:
+            query = _mapped(query, key.mapping, i)
+            by += [f"mapped_{i}", f"kind_{i}"]
+    found = _collect(query.group_by(*by).agg(nw.len().alias("n"), *(nw.col(s).sum() for s in sums)))
+    codes = []
+    for i, key in enumerate(keys):
+        if key.mapping is None:
+            codes.append(key.codes(one_array(found[f"key_{i}"]), None))
+        else:
+            codes.append(key.codes(one_array(found[f"mapped_{i}"]), _int64(found[f"kind_{i}"])))
+    return codes, np.stack([_int64(found[name]) for name in ["n", *sums]])
+
+
+def _mapped(query: Frame, mapping: Frame, i: int) -> Frame:
+    """The query with what the values of key ``i`` are mapped to, and what kind each is."""
+    key, mapped = nw.col(f"key_{i}"), nw.col(f"mapped_{i}")
+    renamed = mapping.select(nw.col("raw").alias(f"raw_{i}"), nw.col("mapped").alias(f"mapped_{i}"))
+    outside = nw.when(mapped.is_null()).then(nw.lit(_OUTSIDE)).otherwise(nw.lit(_VALUE))
+    kind = nw.when(key.is_null()).then(nw.lit(_MISSING)).otherwise(outside)
+    joined = query.join(renamed, left_on=f"key_{i}", right_on=f"raw_{i}", how="left")
+    return joined.with_columns(kind.alias(f"kind_{i}"))
+
+
+def _label(lazy: Frame, label: Label, arrow_type: Any) -> Expression:
+    """The label as 0 or 1, by the distinct values it has."""
+    column = _clean(label.name, arrow_type)
+    counts = lazy.select(column.alias("value")).group_by("value").agg(nw.len().alias("n"))
+    found = _collect(counts.sort("value").head(surveys.KEPT + 1))
+    if not found.num_rows:
+        raise InputError("there are no records to aggregate")
+    values, n = one_array(found["value"]), _int64(found["n"])
+    if values.null_count:
+        missing = int(n[values.is_null().to_numpy(zero_copy_only=False)].sum())
+        raise InputError(
+            f"label {label.name!r} is missing in {missing:,} records: "
+            "every record needs a label; leave out those that have none"
+        )
+    positive = label.encode(values) == 1
+    if found.num_rows > surveys.KEPT:
+        raise InputError(f"label {label.name!r} has more than {surveys.KEPT:,} different values")
+    return _one_of(column, values.filter(pa.array(positive)).to_pylist(), 1, nw.lit(0))
+
+
+def _one_of(column: Expression, values: list[Any], code: int, otherwise: Expression) -> Expression:
+    if not values:
+        return otherwise
+    return nw.when(column.is_in(values)).then(nw.lit(code)).otherwise(otherwise)
+
+
+def _keys(lazy: Frame, schema: Schema, types: dict[str, Any]) -> dict[str, _Key]:
+    in_engine = {f.name for f in schema.features if isinstance(f, Binned) and _is_number(types[f.name])}
+    by_value = [name for name in schema.names if name not in in_engine]
+    distinct = {}
+    if by_value:
+        found = _collect(lazy.select(nw.col(*by_value).n_unique()))
+        distinct = {name: found[name][0].as_py() for name in by_value}
+    keys = {}
+    for feature in schema.features:
+        arrow_type = types[feature.name]
+        if feature.name in in_engine:
+            assert isinstance(feature, Binned)
+            keys[feature.name] = _bins(feature, arrow_type)
+        elif distinct[feature.name] <= feature.n_modalities + _SPARE:
+            keys[feature.name] = _values(feature)
+        elif isinstance(feature, Binned):
+            keys[feature.name] = _bins_of_text(lazy, feature, arrow_type)
+        else:
+            keys[feature.name] = _folded(lazy, feature, arrow_type)
+    return keys
+
+
+def _is_number(arrow_type: Any) -> bool:
+    known = value_type(arrow_type) in ("integer", "float", "boolean")
+    return known and not pa.types.is_duration(arrow_type)
+
+
+def _values(feature: Feature) -> _Key:
+    """Grouped by the raw value, and coded here."""
+    return _Key(nw.col(feature.name), feature.encode)
+
+
+def _bins(feature: Binned, arrow_type: Any) -> _Key:
+    """The code of a bin is the number of cuts at or below the value."""
+    column = _clean(feature.name, arrow_type)
+    if pa.types.is_boolean(arrow_type):
+        column = column.cast(nw.Int8)
+    column = column.cast(nw.Float64)
+    code = nw.when(~column.is_null()).then(nw.lit(0))
+    for cut in feature.cuts:
+        above = column > cut.value if cut.after else column >= cut.value
+        code = code + above.cast(nw.Int32)
+    return _Key(code, lambda codes: _as_codes(codes, feature.missing_code))
+
+
+def _as_codes(column: Any, missing: int) -> Codes:
+    codes: Codes = column.cast(pa.int64()).fill_null(missing).to_numpy().astype(np.uint16)
+    return codes
+
+
+def _bins_of_text(lazy: Frame, feature: Binned, arrow_type: Any) -> _Key:
+    """Numbers that the engine holds as text: it groups by lists of the texts that each bin has."""
+    values = _collect(lazy.select(nw.col(feature.name).alias("value")).unique().head(surveys.KEPT + 1))
+    if values.num_rows > surveys.KEPT:
+        raise InputError(
+            f"column {feature.name!r} is to be numeric and is text with more than {surveys.KEPT:,} "
+            "different values: cast it to a number in the lazy frame"
+        )
+    texts = one_array(values["value"]).drop_null()
+    codes = feature.encode(texts)
+    groups = {c: texts.filter(pa.array(codes == c)).to_pylist() for c in np.unique(codes).tolist()}
+    return _grouped(lazy, feature, arrow_type, groups, feature.n_modalities)
+
+
+def _folded(lazy: Frame, feature: Categorical | Encoded, arrow_type: Any) -> _Key:
+    """Grouped by the values that have a modality; the engine folds all the others into one."""
+    raw = _raw_values(feature.values, arrow_type)
+    if raw is None:
+        return _values(feature)
+    if isinstance(feature, Encoded):
+        code_of = dict(zip(feature.values, feature.codes, strict=True))
+        groups: dict[int, list[Any]] = {}
+        for text, value in raw.items():
+            groups.setdefault(code_of[text], []).append(value)
+        return _grouped(lazy, feature, arrow_type, groups, 0)
+    column = _clean(feature.name, arrow_type)
+    outside = len(feature.values) if feature.other else feature.n_modalities
+    mapping = _mapping(lazy, column, list(raw.values()), nw.col("raw"))
+    return _Key(column, feature.encode, mapping, feature.missing_code, outside)
+
+
+def _grouped(
+    lazy: Frame, feature: Feature, arrow_type: Any, groups: dict[int, list[Any]], outside: int
+) -> _Key:
+    """The code of a value by lists of the values that share one."""
+    code: Expression = nw.lit(outside)
+    for group, members in groups.items():
+        code = _one_of(nw.col("raw"), members, group, code)
+    column = _clean(feature.name, arrow_type)
+    values = [value for members in groups.values() for value in members]
+    mapping = _mapping(lazy, column, values, code)
+    return _Key(column, lambda codes: _as_codes(codes, 0), mapping, feature.missing_code, outside)
+
+
+def _mapping(lazy: Frame, column: Expression, values: list[Any], mapped: Expression) -> Frame:
+    """A row for each of the values that the column has: small, and made where the records are."""
+    present = lazy.select(column.alias("raw")).filter(nw.col("raw").is_in(values))
+    return present.group_by("raw").agg(nw.len().alias("n")).select("raw", mapped.alias("mapped"))
+
+
+def _raw_values(texts: Sequence[str], arrow_type: Any) -> dict[str, Any] | None:
+    """The value of this type behind each canonical text; None if the type cannot be read from text.
+
+    A text that no value of the type has, such as ``007`` of an integer, is left out.
+    """
+    if pa.types.is_dictionary(arrow_type):
+        arrow_type = arrow_type.value_type
+    if value_type(arrow_type) == "string":
+        return {text: text for text in texts}
+    found = {}
+    for text in texts:
+        try:
+            value = pa.array([text]).cast(arrow_type)
+        except pa.ArrowInvalid:
+            continue
+        except pa.ArrowNotImplementedError:
+            return None
+        if as_text(value)[0].as_py() == text:
+            found[text] = value[0].as_py()
+    return found

@@ -1,0 +1,1 @@
+"""What moves the chains: engines of one protocol."""

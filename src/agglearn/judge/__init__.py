@@ -1,0 +1,1 @@
+"""How good predictions are on records, and beside what."""

@@ -1,0 +1,1 @@
+"""A fitted field as a value, and what it can do."""

@@ -1,0 +1,1 @@
+"""Raw records: where they come from, and how their columns are coded."""

@@ -1,0 +1,171 @@
+"""A first look at the records: how often each value of each column occurs.
+
+From that alone the kind of every column is inferred and its coding learnt (:mod:`.learn`). Counts are
+exact up to :data:`KEPT` distinct values. Beyond that a column of numbers is thinned to evenly spaced
+quantiles and any other column keeps its commonest values, so memory never depends on the records.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from agglearn.schema.columns import Column, as_numbers, as_text, one_array, value_type
+
+KEPT = 500_000
+
+
+def _plain(values: Any, kind: str) -> Any:
+    """Values as 64-bit numbers or as text, whatever width they came in."""
+    if kind == "float" and not pa.types.is_decimal(values.type):  # which may hold more digits
+        return pc.add(values.cast(pa.float64()), 0.0)  # -0.0 is the value 0.0
+    if kind == "integer":
+        try:
+            return values.cast(pa.int64())
+        except pa.ArrowInvalid:  # an unsigned integer that is too large
+            pass
+    return as_text(values)
+
+
+@dataclass
+class ColumnSurvey:
+    """Values of one column and how often each occurs.
+
+    Attributes
+    ----------
+    name
+        The column.
+    value_type
+        Our word for its type; text from CSV files is ``string`` whatever it says.
+    rows, missing
+        Records seen, and those without a value.
+    exact
+        Whether every distinct value was kept.
+    """
+
+    name: str
+    value_type: str = "string"
+    rows: int = 0
+    missing: int = 0
+    exact: bool = True
+    _values: list[Any] = field(default_factory=list)
+    _counts: list[npt.NDArray[np.int64]] = field(default_factory=list)
+    _pending: int = 0
+
+    def add(self, column: Column) -> None:
+        """Count the values of a batch."""
+        array = one_array(column)
+        self.rows += len(array)
+        if pa.types.is_floating(array.type):
+            array = pc.if_else(pc.is_nan(array), pa.scalar(None, array.type), array)
+        if pa.types.is_dictionary(array.type):
+            index = array.indices.drop_null().to_numpy(zero_copy_only=False)
+            counts = np.bincount(index, minlength=len(array.dictionary))
+            values = array.dictionary.filter(pa.array(counts > 0))
+            counts = counts[counts > 0]
+        else:
+            found = array.value_counts()
+            values, counts = found.field("values"), found.field("counts").to_numpy()
+        self.add_counts(values, counts.astype(np.int64), records=0)
+        # Nulls were left out of a dictionary's indices but not of value_counts.
+        if pa.types.is_dictionary(array.type):
+            self.missing += array.indices.null_count
+
+    def add_counts(self, values: Any, counts: npt.NDArray[np.int64], records: int | None = None) -> None:
+        """Add values that someone else counted."""
+        self.rows += int(counts.sum()) if records is None else records
+        if values.null_count:
+            absent = values.is_null().to_numpy(zero_copy_only=False)
+            self.missing += int(counts[absent].sum())
+            values, counts = values.drop_null(), counts[~absent]
+        if not len(values):
+            return
+        kind = value_type(values.type)
+        if not self._values:
+            self.value_type = kind
+        elif kind != self.value_type:  # files of one data set may disagree
+            self.value_type = "float" if {kind, self.value_type} == {"integer", "float"} else "string"
+        self._values.append(_plain(values, kind))
+        self._counts.append(counts)
+        self._pending += len(counts)
+        if self._pending > 2 * KEPT:
+            self._compact()
+
+    def _compact(self) -> None:
+        """Sum equal values, and thin them out if they are still too many."""
+        if not self._values:
+            return
+        values = self._values
+        if len({v.type for v in values}) > 1:
+            values = [v.cast(pa.float64()) if self.value_type == "float" else as_text(v) for v in values]
+        pairs = pa.table({"value": pa.chunked_array(values), "count": np.concatenate(self._counts)})
+        pairs = pairs.group_by("value").aggregate([("count", "sum")])
+        values, counts = one_array(pairs["value"]), pairs["count_sum"].to_numpy()
+        if len(values) > KEPT:
+            self.exact = False
+            values, counts = self._thin(values, counts)
+        self._values, self._counts, self._pending = [values], [counts], 0
+
+    def _thin(self, values: Any, counts: npt.NDArray[np.int64]) -> tuple[Any, npt.NDArray[np.int64]]:
+        numbers, bad = as_numbers(values)
+        if bad.any():
+            keep = np.sort(np.argsort(-counts, kind="stable")[: KEPT // 2])
+            return values.take(pa.array(keep)), counts[keep]
+        order = np.argsort(numbers, kind="stable")
+        ranks = np.cumsum(counts[order])
+        # Each group of neighbours of about equal weight is represented by its last value.
+        group = (ranks - 1) * (KEPT // 2) // ranks[-1]
+        last = np.append(np.flatnonzero(np.diff(group)), len(group) - 1)
+        weights = np.diff(ranks[last], prepend=0)
+        return values.take(pa.array(order[last])), weights
+
+    def texts(self) -> tuple[list[str], npt.NDArray[np.int64]]:
+        """Distinct values as text with their counts, in order of value."""
+        self._compact()
+        if not self._values:
+            return [], np.zeros(0, np.int64)
+        texts = as_text(self._values[0]).to_pylist()
+        counts = self._counts[0]
+        if self.value_type in ("integer", "float") or self.numbers() is not None:
+            order = np.argsort(as_numbers(self._values[0])[0], kind="stable")
+        else:
+            order = np.array(sorted(range(len(texts)), key=texts.__getitem__), np.int64)
+        return [texts[i] for i in order], counts[order]
+
+    def numbers(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]] | None:
+        """Distinct values as numbers with their counts, increasing; None if any is not a number."""
+        if not self.n_not_numbers() and self._values:
+            values, counts = self._parsed()
+            return values, counts
+        return None
+
+    def n_not_numbers(self) -> int:
+        """Records whose value is not a number."""
+        self._compact()
+        if not self._values or self.value_type in ("date", "time", "timestamp", "boolean"):
+            return self.rows
+        _, bad = as_numbers(self._values[0])
+        return int(self._counts[0][bad].sum())
+
+    def _parsed(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+        values, bad = as_numbers(self._values[0])
+        good = ~bad & np.isfinite(values)
+        values, inverse = np.unique(values[good], return_inverse=True)
+        counts = np.bincount(inverse, weights=self._counts[0][good]).astype(np.int64)
+        return values, counts
+
+    def some_numbers(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+        """As :meth:`numbers`, leaving out what is not a number."""
+        self._compact()
+        return self._parsed() if self._values else (np.zeros(0), np.zeros(0, np.int64))
+
+    @property
+    def n_distinct(self) -> int:
+        """Distinct values kept."""
+        self._compact()
+        return len(self._counts[0]) if self._counts else 0

@@ -1,0 +1,1 @@
+"""What every room stands on: files, memory, threads, random streams, progress."""

@@ -1,0 +1,1 @@
+"""How a raw value becomes a code."""

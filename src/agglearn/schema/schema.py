@@ -1,0 +1,260 @@
+"""The schema: which features and labels there are, and how each is coded.
+
+Two aggregations can be merged, compared or validated against each other only if they share a schema,
+so it is frozen, written into every file, and can be given instead of learnt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from agglearn.errors import InputError, SchemaError
+from agglearn.schema.columns import Column, as_text, distinct
+from agglearn.schema.features import VALUE_TYPES, Binned, Categorical, Cut, Encoded, Feature
+
+_TRUE = {"1", "true", "True", "TRUE"}
+_FALSE = {"0", "false", "False", "FALSE"}
+_SHOWN = 4
+
+
+@dataclass(frozen=True)
+class Label:
+    """A column to predict: 0/1 or true/false as it is, or anything with its positive value named.
+
+    ``negative`` is the other value, where the positive one is named and there is just one other.
+    """
+
+    name: str
+    positive: str | None = None
+    negative: str | None = None
+
+    @property
+    def classes(self) -> npt.NDArray[Any]:
+        """The negative and the positive class: raw values where both are known, else 0 and 1."""
+        if self.positive is None or self.negative is None:
+            return np.array([0, 1])
+        return np.array([self.negative, self.positive], dtype=object)
+
+    def decode(self, y: npt.NDArray[np.uint8]) -> Any:
+        """Raw values of coded labels, as an Arrow array."""
+        if self.positive is None:
+            return pa.array(y.astype(np.int64))
+        other = f"not {self.positive}" if self.negative is None else self.negative
+        return pa.array([other, self.positive]).take(pa.array(y.astype(np.int64)))
+
+    def encode(self, column: Column) -> npt.NDArray[np.uint8]:
+        """1 where the record is positive, 0 where it is negative."""
+        values, index = distinct(column)
+        texts = as_text(values).to_pylist()
+        present = np.flatnonzero(np.bincount(index + 1, minlength=len(texts) + 1)) - 1
+        if any(i < 0 or texts[i] is None for i in present):
+            missing = int(np.flatnonzero([i < 0 or texts[i] is None for i in index])[0])
+            raise InputError(
+                f"label {self.name!r} is missing in record {missing + 1} of the batch read: "
+                "every record needs a label; leave out those that have none"
+            )
+        codes = np.zeros(len(texts), np.uint8)
+        for i in present:  # a dictionary may list values that no record has
+            codes[i] = self._code(texts[i])
+        return codes[index]
+
+    def _code(self, text: str) -> int:
+        if self.positive is not None:
+            return int(text.strip() == self.positive.strip())
+        if text.strip() in _TRUE or text.strip() in _FALSE:
+            return int(text.strip() in _TRUE)
+        raise InputError(
+            f"label {self.name!r} has the value {text!r}, neither 0/1 nor true/false: "
+            "name the positive one with --positive"
+        )
+
+
+@dataclass(frozen=True)
+class Schema:
+    """Features in their order, and labels.
+
+    Examples
+    --------
+    >>> from agglearn import Categorical, Label, Schema
+    >>> colour = Categorical(name="colour", values=("blue", "red"), missing=False)
+    >>> Schema(features=(colour,), labels=(Label("click"),)).cards
+    (2,)
+    """
+
+    features: tuple[Feature, ...]
+    labels: tuple[Label, ...]
+
+    def __post_init__(self) -> None:
+        names = [f.name for f in self.features] + [label.name for label in self.labels]
+        for name in names:
+            if names.count(name) > 1:
+                raise SchemaError(f"column {name!r} stands twice in the schema")
+        if not self.features:
+            raise SchemaError("no feature is left: the schema needs one column besides the label")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the features."""
+        return tuple(f.name for f in self.features)
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        return tuple(label.name for label in self.labels)
+
+    @cached_property
+    def cards(self) -> tuple[int, ...]:
+        """Number of modalities of each feature."""
+        return tuple(f.n_modalities for f in self.features)
+
+    @cached_property
+    def index(self) -> dict[str, int]:
+        """Position of each feature."""
+        return {name: i for i, name in enumerate(self.names)}
+
+    def feature(self, name: str) -> Feature:
+        """The feature of that name."""
+        if name not in self.index:
+            raise SchemaError(f"no feature is called {name!r}: there are {some(self.names)}")
+        return self.features[self.index[name]]
+
+    def select(self, names: Sequence[str]) -> Schema:
+        """The schema with these features only, in their old order."""
+        wanted = {self.feature(n).name for n in names}
+        return Schema(tuple(f for f in self.features if f.name in wanted), self.labels)
+
+    def encode(self, batch: Any) -> npt.NDArray[np.uint16]:
+        """Codes of a batch of raw records, a row per feature; unknown is the feature's M."""
+        require_columns(self.names, batch.schema.names)
+        codes = np.empty((len(self.features), batch.num_rows), np.uint16)
+        for row, feature in zip(codes, self.features, strict=True):
+            row[:] = feature.encode(batch.column(feature.name))
+        return codes
+
+    def encode_labels(self, batch: Any) -> npt.NDArray[np.uint8]:
+        """Labels of a batch of raw records, a row per label."""
+        require_columns(self.label_names, batch.schema.names, what="label")
+        labels = np.empty((len(self.labels), batch.num_rows), np.uint8)
+        for row, label in zip(labels, self.labels, strict=True):
+            row[:] = label.encode(batch.column(label.name))
+        return labels
+
+    def decode(self, codes: npt.NDArray[np.uint16], rng: np.random.Generator) -> Any:
+        """Raw records (an Arrow table) of codes that have a row per feature."""
+        arrays = [f.decode(row, rng) for f, row in zip(self.features, codes, strict=True)]
+        return pa.table(arrays, names=list(self.names))
+
+    def to_json(self) -> dict[str, Any]:
+        """The schema as plain JSON values."""
+        return {
+            "features": [_feature_to_json(f) for f in self.features],
+            "labels": [vars(label) for label in self.labels],
+        }
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any], where: str = "schema") -> Schema:
+        """The schema that :meth:`to_json` wrote; ``where`` names the file in errors."""
+        try:
+            features = tuple(_feature_from_json(f) for f in document["features"])
+            labels = tuple(_label_from_json(x) for x in document["labels"])
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise SchemaError(f"{where}: not a schema ({type(error).__name__}: {error})") from None
+        return cls(features, labels)
+
+
+def some(names: Sequence[str]) -> str:
+    """A few of the names, for a message."""
+    shown = ", ".join(repr(n) for n in names[:_SHOWN])
+    return shown + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
+
+
+def require_columns(wanted: Sequence[str], present: Sequence[str], what: str = "column") -> None:
+    """Refuse records that lack a column."""
+    absent = [name for name in wanted if name not in present]
+    if absent:
+        hint = ""
+        if len(present) == 1 and any(mark in present[0] for mark in ",;\t|"):
+            hint = "; is the separator wrong? say it with --separator"
+        raise InputError(
+            f"{what} {some(absent)} is not in the records, whose columns are {some(present)}{hint}"
+        )
+
+
+def _feature_to_json(feature: Feature) -> dict[str, Any]:
+    common = {"name": feature.name, "kind": feature.kind, "missing": feature.missing}
+    if isinstance(feature, Categorical):
+        own: dict[str, Any] = {
+            "values": list(feature.values),
+            "value_type": feature.value_type,
+            "other": feature.other,
+        }
+    elif isinstance(feature, Binned):
+        own = {
+            "cuts": [[c.value, c.after] for c in feature.cuts],
+            "low": feature.low,
+            "high": feature.high,
+            "integer": feature.integer,
+        }
+    else:
+        own = {
+            "groups": list(feature.groups),
+            "values": list(feature.values),
+            "codes": list(feature.codes),
+        }
+    return common | own
+
+
+def _label_from_json(document: Mapping[str, Any]) -> Label:
+    values = [document.get("positive"), document.get("negative")]
+    return Label(str(document["name"]), *(None if v is None else str(v) for v in values))
+
+
+def _texts(document: Mapping[str, Any], key: str) -> tuple[str, ...]:
+    """A list of different texts."""
+    if not isinstance(document[key], list):
+        raise ValueError(f"feature {document['name']!r}: {key} is not a list")
+    texts = tuple(str(v) for v in document[key])
+    if len(set(texts)) != len(texts):
+        raise ValueError(f"feature {document['name']!r} lists one of its {key} twice")
+    return texts
+
+
+def _feature_from_json(document: Mapping[str, Any]) -> Feature:
+    name, kind, missing = str(document["name"]), document["kind"], bool(document["missing"])
+    if kind == Categorical.kind:
+        values, value_type = _texts(document, "values"), document.get("value_type", "string")
+        if value_type not in VALUE_TYPES:
+            raise ValueError(f"feature {name!r} has values of unknown type {value_type!r}")
+        if value_type == "integer" and any(v != str(int(v)) for v in values):
+            raise ValueError(f"feature {name!r} has a value that is not written as an integer")
+        return Categorical(
+            name=name,
+            missing=missing,
+            values=values,
+            value_type=value_type,
+            other=bool(document.get("other", False)),
+        )
+    if kind == Binned.kind:
+        cuts = [c if isinstance(c, list) else [c, False] for c in document["cuts"]]
+        edges = [float(value) for value, _ in cuts]
+        return Binned(
+            name=name,
+            missing=missing,
+            cuts=tuple(Cut(float(value), bool(after)) for value, after in cuts),
+            low=float(document.get("low", edges[0] if edges else 0.0)),
+            high=float(document.get("high", edges[-1] if edges else 0.0)),
+            integer=bool(document.get("integer", False)),
+        )
+    if kind == Encoded.kind:
+        groups, values = _texts(document, "groups"), _texts(document, "values")
+        codes = tuple(int(c) for c in document["codes"])
+        if len(codes) != len(values) or not all(0 <= c < len(groups) for c in codes):
+            raise ValueError(f"feature {name!r}: codes do not fit its groups and values")
+        return Encoded(name=name, missing=missing, groups=groups, values=values, codes=codes)
+    raise ValueError(f"feature {name!r} is of unknown kind {kind!r}")

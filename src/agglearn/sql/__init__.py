@@ -1,0 +1,1 @@
+"""Text for other people's databases."""

@@ -1,0 +1,1 @@
+"""Tables, whether they agree, and their files."""

@@ -1,0 +1,128 @@
+"""Which cell a combination of modalities has: the one place that knows what kinds of table there are.
+
+- :class:`DenseCells`: a cell for every combination, in C order, the last feature fastest.
+- :class:`HashedCells`: a number of buckets; every combination falls into one of them by a fixed mixing
+  function of the codes, so that data and model agree on it for ever.
+
+Kernels that find cells one at a time call :func:`mix` and :func:`bucket`, or multiply by strides themselves.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+CellNumbers = npt.NDArray[np.int64]
+
+_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
+_SHIFT = np.uint64(29)
+
+
+class Cells(ABC):
+    """The cells of one table.
+
+    Attributes
+    ----------
+    size
+        How many there are.
+    shape
+        Of an array over them: an axis for each feature, where the features can be told apart.
+    apart
+        Whether the cells tell the features apart, so that margins can be summed.
+    buckets
+        How many buckets the combinations are hashed to, or 0 where they are not: what kernels ask.
+    """
+
+    shape: tuple[int, ...]
+    apart: bool
+    buckets: int = 0
+
+    @property
+    def size(self) -> int:
+        return prod(self.shape)
+
+    @abstractmethod
+    def find(self, codes: npt.NDArray[np.integer]) -> CellNumbers:
+        """The cell of each combination; ``codes`` has a row for each feature, and every code is known."""
+
+    @abstractmethod
+    def codes(self, cell: int) -> tuple[int, ...] | None:
+        """The modalities that a cell counts, or None where no one can tell."""
+
+
+@dataclass(frozen=True)
+class DenseCells(Cells):
+    """A cell for every combination of modalities."""
+
+    shape: tuple[int, ...]
+    apart = True
+
+    def find(self, codes: npt.NDArray[np.integer]) -> CellNumbers:
+        """The cell of each combination, in C order."""
+        cells = np.zeros(codes.shape[1], np.int64)
+        for card, row in zip(self.shape, codes, strict=True):
+            cells = cells * card + row
+        return cells
+
+    def codes(self, cell: int) -> tuple[int, ...]:
+        """The modalities that a cell counts."""
+        return tuple(int(code) for code in np.unravel_index(cell, self.shape))
+
+
+@dataclass(frozen=True)
+class HashedCells(Cells):
+    """Buckets that combinations are hashed to."""
+
+    buckets: int
+    apart = False
+
+    @property
+    def shape(self) -> tuple[int, ...]:  # type: ignore[override]
+        return (self.buckets,)
+
+    def find(self, codes: npt.NDArray[np.integer]) -> CellNumbers:
+        """The bucket of each combination."""
+        found: CellNumbers = hashed_cells(np.ascontiguousarray(codes), self.buckets)
+        return found
+
+    def codes(self, cell: int) -> None:
+        """A bucket counts whatever falls into it."""
+        return
+
+
+def cells_for(shape: Sequence[int], hash_size: int | None = None) -> Cells:
+    """Dense cells, or buckets where there would be more cells than ``hash_size``."""
+    dense = DenseCells(tuple(shape))
+    return dense if hash_size is None or dense.size <= hash_size else HashedCells(hash_size)
+
+
+@njit(cache=True, nogil=True, inline="always")
+def mix(state, code):  # type: ignore[no-untyped-def]
+    """Fold one code into the running 64-bit state of a combination (start from 0)."""
+    state = (state ^ (np.uint64(code) + np.uint64(1))) * _MULTIPLIER
+    return state ^ (state >> _SHIFT)
+
+
+@njit(cache=True, nogil=True, inline="always")
+def bucket(state, hash_size):  # type: ignore[no-untyped-def]
+    """The bucket of a combination whose codes have all been mixed into ``state``."""
+    return state % np.uint64(hash_size)
+
+
+@njit(cache=True, nogil=True)
+def hashed_cells(codes, hash_size):  # type: ignore[no-untyped-def]
+    """Buckets of many combinations; ``codes`` has a row per feature of the table."""
+    arity, n = codes.shape
+    cells = np.empty(n, np.int64)
+    for i in range(n):
+        state = np.uint64(0)
+        for k in range(arity):
+            state = mix(state, codes[k, i])
+        cells[i] = np.int64(bucket(state, hash_size))
+    return cells

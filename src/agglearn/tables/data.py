@@ -1,0 +1,167 @@
+"""Collections of tables: the only thing a model is ever fitted on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from agglearn.errors import InputError, SchemaError, TableError
+from agglearn.schema.schema import Schema, some
+from agglearn.tables.table import Scope, Table
+
+ABSENT = ("zero", "suppressed", "unmeasured")
+
+
+@dataclass(frozen=True, eq=False)
+class AggregatedData:
+    """Tables over one schema, from one set of records.
+
+    Attributes
+    ----------
+    schema
+        Features and labels.
+    tables
+        The tables by their features.
+    rows
+        How many records were aggregated.
+    positives
+        How many of them were positive, for each label.
+    absent
+        What a cell that was not given means: ``zero``, ``suppressed`` (below ``floor``) or
+        ``unmeasured``.
+    floor
+        The count below which a cell was withheld, if any.
+    split
+        Which part of a split this is, for instance ``{"part": "valid", "seed": 0, …}``.
+    """
+
+    schema: Schema
+    tables: Mapping[Scope, Table]
+    rows: float
+    positives: tuple[float, ...]
+    absent: str = "zero"
+    floor: float | None = None
+    split: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        if self.absent not in ABSENT:
+            raise InputError(f"absent={self.absent!r} is not one of {', '.join(ABSENT)}")
+        for scope, table in self.tables.items():
+            shape = tuple(self.schema.feature(name).n_modalities for name in scope)
+            if scope != table.features or (not table.hashed and table.counts.shape != shape):
+                raise TableError(f"table {table.title} does not have the shape of its features")
+            if len(table.sums) != len(self.schema.labels):
+                raise TableError(f"table {table.title} does not have a sum for each label")
+
+    @property
+    def n_cells(self) -> int:
+        return sum(t.n_cells for t in self.tables.values())
+
+    def label_index(self, label: str | None = None) -> int:
+        """Position of a label; with one label only, it need not be named."""
+        names = self.schema.label_names
+        if label is None:
+            if len(names) == 1:
+                return 0
+            raise InputError(f"there are several labels ({some(names)}): choose one with --label")
+        if label not in names:
+            raise InputError(f"label {label!r} is not in these tables, which have {some(names)}")
+        return names.index(label)
+
+    def __add__(self, other: AggregatedData) -> AggregatedData:
+        """Merge with the tables of other records."""
+        if self.schema != other.schema:
+            raise SchemaError(
+                "two aggregations with different schemas cannot be merged: aggregate the second with "
+                "the first one's schema (--schema FIRST.agg)"
+            )
+        if set(self.tables) != set(other.tables):
+            odd = sorted(set(self.tables) ^ set(other.tables))[0]
+            raise TableError(f"table {' × '.join(odd)} is in one of the aggregations only")
+        if (self.absent, self.floor) != (other.absent, other.floor):
+            raise TableError("two aggregations with different suppression cannot be merged")
+        return replace(
+            self,
+            tables={scope: t + other.tables[scope] for scope, t in self.tables.items()},
+            rows=self.rows + other.rows,
+            positives=tuple(a + b for a, b in zip(self.positives, other.positives, strict=True)),
+            split=None,
+        )
+
+    def __radd__(self, other: object) -> AggregatedData:
+        """Let ``sum(parts)`` work."""
+        return self if other == 0 else NotImplemented
+
+    def noise_of(self, scopes: Iterable[Scope]) -> npt.NDArray[np.float64]:
+        """Standard deviation of the noise declared for each of these tables, 0 where there is none."""
+        noises = [self.tables[scope].noise for scope in scopes]
+        return np.array([noise.sigma if noise else 0.0 for noise in noises])
+
+    def table(self, *features: str) -> Table:
+        """The table over these features: as held, or summed from the smallest that holds them."""
+        for name in features:
+            self.schema.feature(name)
+        wanted = set(features)
+        holding = [
+            t
+            for t in self.tables.values()
+            if wanted <= set(t.features) and (not t.hashed or wanted == set(t.features))
+        ]
+        if not holding:
+            raise TableError(f"no table holds {' × '.join(features)}")
+        return min(holding, key=lambda t: t.n_cells).marginalise(features)
+
+    def select(
+        self, *, features: Sequence[str] | None = None, tables: Iterable[Sequence[str]] | None = None
+    ) -> AggregatedData:
+        """Keep some features (and the tables within them), or some tables."""
+        scopes = list(self.tables)
+        schema = self.schema
+        if features is not None:
+            schema = schema.select(features)
+            scopes = [s for s in scopes if set(s) <= set(schema.names)]
+        if tables is not None:
+            wanted = [self._scope(names) for names in tables]
+            scopes = [s for s in scopes if s in wanted]
+        if not scopes:
+            raise InputError("no table is left")
+        return replace(self, schema=schema, tables={s: self.tables[s] for s in scopes})
+
+    def _scope(self, names: Sequence[str]) -> Scope:
+        scope = tuple(sorted(names, key=lambda n: self.schema.index.get(n, -1)))
+        if scope not in self.tables:
+            raise TableError(f"there is no table {' × '.join(names)}")
+        return scope
+
+    def equals(self, other: AggregatedData) -> bool:
+        """Whether both hold the same numbers over the same schema."""
+        return (
+            self.schema == other.schema
+            and (self.rows, self.positives) == (other.rows, other.positives)
+            and (self.absent, self.floor) == (other.absent, other.floor)
+            and self.tables.keys() == other.tables.keys()
+            and all(_same(t, other.tables[s]) for s, t in self.tables.items())
+        )
+
+
+def _same(a: Table, b: Table) -> bool:
+    def same(x: Any, y: Any) -> bool:
+        return (x is None) == (y is None) and (x is None or np.array_equal(x, y))
+
+    return (
+        (a.hashed, a.noise) == (b.hashed, b.noise)
+        and same(a.counts, b.counts)
+        and same(a.sums, b.sums)
+        and same(a.unknown, b.unknown)
+        and same(a.measured, b.measured)
+    )
+
+
+def merge(parts: Iterable[AggregatedData]) -> AggregatedData:
+    """Add up the aggregations of disjoint records."""
+    return reduce(lambda a, b: a + b, parts)

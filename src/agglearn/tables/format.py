@@ -1,0 +1,185 @@
+"""Tables on disk: ``NAME.agg/`` with a manifest and a Parquet file for each table.
+
+:mod:`agglearn.runtime.files` says how a folder is written and verified.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from agglearn.errors import AgglearnError, StoreError
+from agglearn.runtime.files import (
+    MANIFEST,
+    new_folder,
+    read_json,
+    read_manifest,
+    read_parquet,
+    write_manifest,
+    write_parquet,
+    write_text,
+)
+from agglearn.schema.schema import Schema
+from agglearn.tables.data import AggregatedData
+from agglearn.tables.noise import Noise
+from agglearn.tables.table import Table
+
+FORMAT = "agglearn.tables"
+VERSION = 1
+
+
+def save(data: AggregatedData, target: str | Path) -> None:
+    """Write aggregated data as a folder, atomically."""
+    with new_folder(Path(target), FORMAT) as folder:
+        entries = [
+            _write_table(folder, position, table, data.schema)
+            for position, table in enumerate(data.tables.values())
+        ]
+        write_manifest(
+            folder,
+            {
+                "format": FORMAT,
+                "version": VERSION,
+                "rows": data.rows,
+                "positives": data.positives,
+                "absent": data.absent,
+                "floor": data.floor,
+                "split": data.split,
+                "schema": data.schema.to_json(),
+                "tables": entries,
+            },
+        )
+
+
+def load(source: str | Path) -> AggregatedData:
+    """Read aggregated data from its folder."""
+    folder = Path(source)
+    document = read_manifest(folder, FORMAT, VERSION)
+    try:
+        schema = Schema.from_json(document["schema"], str(folder / MANIFEST))
+        tables = [_read_table(folder, entry, schema) for entry in document["tables"]]
+        if not all(isinstance(n, int | float) for n in (document["rows"], *document["positives"])):
+            raise ValueError("its totals are not numbers")
+        return AggregatedData(
+            schema=schema,
+            tables={t.features: t for t in tables},
+            rows=document["rows"],
+            positives=tuple(document["positives"]),
+            absent=document["absent"],
+            floor=document["floor"],
+            split=document["split"],
+        )
+    except StoreError:
+        raise
+    except (AgglearnError, LookupError, TypeError, ValueError, AttributeError, pa.ArrowException) as error:
+        raise StoreError(f"{folder} is damaged ({type(error).__name__}: {error}): make it again") from None
+
+
+def load_schema(source: str | os.PathLike[str]) -> Schema:
+    """Read a schema file, or take the schema of an ``.agg`` folder."""
+    path = Path(source)
+    if path.is_dir():
+        return Schema.from_json(read_manifest(path, FORMAT, VERSION)["schema"], str(path))
+    return Schema.from_json(read_json(path), str(path))
+
+
+def save_schema(schema: Schema, target: str | Path) -> None:
+    """Write a schema as a JSON file, to be read again or edited by hand."""
+    write_text(Path(target), json.dumps(schema.to_json(), indent=1, ensure_ascii=False) + "\n")
+
+
+def table_columns(scope: tuple[str, ...], hashed: bool, schema: Schema) -> dict[str, Any]:
+    """Names of a table's columns; features and labels keep theirs, the others make way."""
+    axes = ["bucket"] if hashed else list(scope)
+    # Most databases take "Count" and "count" for the same name.
+    taken = {name.casefold() for name in (*schema.names, *schema.label_names)}
+    count = "count"
+    while count in taken:
+        count += "_"
+    if hashed:
+        while axes[0] in {*taken, count}:
+            axes[0] += "_"
+    return {"axes": axes, "count": count, "sums": list(schema.label_names)}
+
+
+def _write_table(folder: Path, position: int, table: Table, schema: Schema) -> dict[str, Any]:
+    columns = table_columns(table.features, table.hashed, schema)
+    keep = _kept(table)
+    cells = np.flatnonzero(keep.reshape(-1))
+    index = np.unravel_index(cells, table.counts.shape)
+    arrays = [pa.array(index[0])] if table.hashed else []
+    if not table.hashed:
+        for name, codes in zip(table.features, index, strict=True):
+            modalities = pa.array(schema.feature(name).modalities, pa.string())
+            arrays.append(pa.DictionaryArray.from_arrays(pa.array(codes.astype(np.int32)), modalities))
+    arrays.append(pa.array(table.counts.reshape(-1)[cells]))
+    arrays += [pa.array(s.reshape(-1)[cells]) for s in table.sums]
+    slug = "-".join(re.sub(r"[^A-Za-z0-9]+", "_", f)[:24].strip("_") for f in table.features)
+    name = f"tables/{position:04d}-{slug[:80]}.parquet"
+    names = [*columns["axes"], columns["count"], *columns["sums"]]
+    return {
+        "file": name,
+        "sha256": write_parquet(folder, name, pa.table(arrays, names=names)),
+        "features": table.features,
+        "columns": columns,
+        "buckets": table.n_cells if table.hashed else None,
+        "integer": bool(np.issubdtype(table.counts.dtype, np.integer)),
+        "unknown": table.unknown.tolist(),
+        "noise": f"{table.noise.law}:{table.noise.scale!r}" if table.noise else None,
+        "all_measured": table.measured is None,
+    }
+
+
+def _kept(table: Table) -> npt.NDArray[np.bool_]:
+    """Cells that must be written: those measured, less the zeros of an exact table."""
+    if table.measured is not None:
+        return table.measured
+    if table.noise is not None:
+        return np.ones(table.counts.shape, bool)
+    kept: npt.NDArray[np.bool_] = (table.counts != 0) | (table.sums != 0).any(axis=0)
+    return kept
+
+
+def _read_table(folder: Path, entry: Mapping[str, Any], schema: Schema) -> Table:
+    features = tuple(entry["features"])
+    rows = read_parquet(folder, entry["file"], entry["sha256"])
+    columns = entry["columns"]
+    hashed = entry["buckets"] is not None
+    if hashed:
+        shape: tuple[int, ...] = (entry["buckets"],)
+        cells = rows[columns["axes"][0]].to_numpy()
+    else:
+        shape = tuple(schema.feature(f).n_modalities for f in features)
+        cells = np.zeros(len(rows), np.int64)
+        for name, card in zip(features, shape, strict=True):
+            column = rows[name].combine_chunks()
+            if not pa.types.is_dictionary(column.type):
+                column = column.dictionary_encode()
+            code_of = schema.feature(name).code_of
+            codes = np.array([code_of[m] for m in column.dictionary.to_pylist()], np.int64)
+            cells = cells * card + codes[column.indices.to_numpy()]
+    dtype = np.int64 if entry["integer"] else np.float64
+    numbers = np.zeros((1 + len(columns["sums"]), int(np.prod(shape))), dtype)
+    for row, name in zip(numbers, [columns["count"], *columns["sums"]], strict=True):
+        row[cells] = rows[name].to_numpy()
+    measured = None
+    if not entry["all_measured"]:
+        measured = np.zeros(numbers.shape[1], bool)
+        measured[cells] = True
+    return Table(
+        features=features,
+        counts=numbers[0].reshape(shape),
+        sums=numbers[1:].reshape(-1, *shape),
+        unknown=np.array(entry["unknown"], dtype),
+        hashed=hashed,
+        noise=Noise.parse(entry["noise"]) if entry["noise"] else None,
+        measured=None if measured is None else measured.reshape(shape),
+    )

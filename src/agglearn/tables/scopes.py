@@ -1,0 +1,49 @@
+"""Which tables: sets of features by name, asked for in a word or one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import combinations
+from math import prod
+
+from agglearn.errors import InputError
+from agglearn.schema.schema import Schema
+from agglearn.tables.table import Scope
+
+
+def parse_scopes(spec: str | Iterable[Sequence[str]], schema: Schema) -> list[Scope]:
+    """The tables that a specification asks for, as tuples of features in schema order.
+
+    ``singles``, ``pairs``, ``triples`` and ``a*b*c`` can be joined by commas.
+    """
+    orders = {"singles": 1, "pairs": 2, "triples": 3}
+    terms: list[str | Sequence[str]] = list(spec.split(",")) if isinstance(spec, str) else list(spec)
+    scopes: dict[Scope, None] = {}
+    for term in terms:
+        word = term.strip() if isinstance(term, str) else ""
+        if word in orders:
+            # A single feature has no pair: its own table is all there can be.
+            order = min(orders[word], len(schema.names))
+            found: Iterable[Scope] = combinations(schema.names, order)
+        else:
+            names = word.split("*") if isinstance(term, str) else list(term)
+            names = [n.strip() if isinstance(term, str) else n for n in names]
+            for name in names:
+                schema.feature(name)
+            if len(set(names)) != len(names) or not names:
+                raise InputError(f"table {'*'.join(names)!r} names a feature twice, or none")
+            found = [tuple(sorted(names, key=schema.index.__getitem__))]
+        scopes.update(dict.fromkeys(found))
+    if not scopes:
+        raise InputError("no table is asked for")
+    return list(scopes)
+
+
+def shape_of(scope: Scope, schema: Schema) -> tuple[int, ...]:
+    """Modalities along each axis of a table."""
+    return tuple(schema.feature(name).n_modalities for name in scope)
+
+
+def cells_of(scope: Scope, schema: Schema) -> int:
+    """Cells of a table that is not hashed."""
+    return prod(shape_of(scope, schema))

@@ -1,0 +1,132 @@
+"""One table: counts of records and of positives over the combinations of some features.
+
+A :class:`Table` counts records (``counts``, the *d* of the mathematics) and positives (``sums``, the
+*c*, one layer per label) over every combination of its features' modalities, or over the buckets those
+combinations are hashed to. Records with an unknown value in one of the features have no cell; they are
+kept in ``unknown``, so that every table of one data set accounts for every record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from agglearn.errors import TableError
+from agglearn.schema.schema import some
+from agglearn.tables.noise import Noise
+
+Array: TypeAlias = npt.NDArray[Any]  # int64 where exact, float64 where noisy
+Scope: TypeAlias = tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Counts over one set of features.
+
+    Attributes
+    ----------
+    features
+        Names of the features, in the order of the axes.
+    counts
+        Records in each cell: one axis per feature, or one axis of buckets where hashed. Integers where
+        exact, floats where noisy.
+    sums
+        Positives in each cell, with a leading axis over the labels.
+    unknown
+        Records that fell into no cell, then the positives among them for each label.
+    hashed
+        Whether the cells are buckets.
+    noise
+        The law of the noise on each number, if any.
+    measured
+        Which cells were measured at all; None where all were.
+    """
+
+    features: Scope
+    counts: Array
+    sums: Array
+    unknown: Array = field(default_factory=lambda: np.zeros(0, np.int64))
+    hashed: bool = False
+    noise: Noise | None = None
+    measured: npt.NDArray[np.bool_] | None = None
+
+    def __post_init__(self) -> None:
+        if self.sums.shape[1:] != self.counts.shape:
+            raise TableError(f"table {self.title}: counts and sums differ in shape")
+        if not len(self.unknown):
+            object.__setattr__(self, "unknown", np.zeros(1 + len(self.sums), self.counts.dtype))
+
+    @property
+    def title(self) -> str:
+        """The table's name in messages."""
+        return " × ".join(self.features)
+
+    @property
+    def total(self) -> float:
+        """Records counted, in a cell or as unknown."""
+        return float(self.counts.sum() + self.unknown[0])
+
+    @property
+    def n_cells(self) -> int:
+        return int(self.counts.size)
+
+    @property
+    def exact(self) -> bool:
+        """Whether the numbers are plain counts, with no noise on them."""
+        return self.noise is None and bool(np.issubdtype(self.counts.dtype, np.integer))
+
+    def __add__(self, other: Table) -> Table:
+        if self.features != other.features or self.counts.shape != other.counts.shape:
+            raise TableError(f"tables {self.title} and {other.title} cannot be added: they differ in shape")
+        noise = _noise_of_sum(self, other)
+        measured = _both(self.measured, other.measured)
+        return replace(
+            self,
+            counts=self.counts + other.counts,
+            sums=self.sums + other.sums,
+            unknown=self.unknown + other.unknown,
+            noise=noise,
+            measured=measured,
+        )
+
+    def marginalise(self, features: Sequence[str]) -> Table:
+        """The table over some of its features only, in their old order."""
+        kept = [i for i, name in enumerate(self.features) if name in set(features)]
+        if len(kept) != len(set(features)) or not kept:
+            raise TableError(f"table {self.title} does not hold all of {some(list(features))}")
+        if len(kept) == len(self.features):
+            return self
+        if self.hashed:
+            raise TableError(f"table {self.title} is hashed: its features cannot be told apart")
+        if self.measured is not None:
+            raise TableError(f"table {self.title} lacks cells: its margins cannot be summed")
+        if self.noise is not None:
+            raise TableError(f"table {self.title} is noisy: sum its counts yourself, and the noise with them")
+        gone = tuple(i for i in range(len(self.features)) if i not in kept)
+        return replace(
+            self,
+            features=tuple(self.features[i] for i in kept),
+            counts=self.counts.sum(axis=gone),
+            sums=self.sums.sum(axis=tuple(i + 1 for i in gone)),
+        )
+
+
+def _both(a: npt.NDArray[np.bool_] | None, b: npt.NDArray[np.bool_] | None) -> npt.NDArray[np.bool_] | None:
+    if a is None or b is None:
+        return b if a is None else a
+    return a & b
+
+
+def _noise_of_sum(a: Table, b: Table) -> Noise | None:
+    if a.noise is None or b.noise is None:
+        return b.noise if a.noise is None else a.noise
+    if a.noise.law != b.noise.law or a.noise.law != "gaussian":
+        raise TableError(
+            f"tables {a.title} with noise {a.noise} and {b.noise} cannot be added: only Gaussian noises "
+            "add up to a known law"
+        )
+    return Noise("gaussian", float(np.hypot(a.noise.scale, b.noise.scale)))

@@ -1,0 +1,1 @@
+"""Fitting a field to its tables."""

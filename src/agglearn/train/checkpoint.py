@@ -1,0 +1,229 @@
+"""States of a training run on disk, so that a run that was killed goes on where it was.
+
+A checkpoint is a folder ``iteration-000120`` inside the folder given, written whole or not at all. The
+two newest are kept: a kill at any moment leaves at least the one before. Where penalties are chosen first
+(:mod:`.choose`), ``fold-1``, ``fold-2`` … hold checkpoints of the fits that this begins with, and give way to
+``choice`` once it is made.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from agglearn.errors import AgglearnError, InputError, StoreError
+from agglearn.field.engines.protocol import Engine
+from agglearn.field.problem import Problem
+from agglearn.runtime.files import new_folder, read_arrays, read_manifest, write_arrays, write_manifest
+from agglearn.train.settings import FitSettings
+from agglearn.train.step import Weights
+
+FORMAT = "agglearn.checkpoint"
+VERSION = 1
+_NAME, _FOLD, _CHOICE = "iteration-", "fold-", "choice"
+_KEPT = 2
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass
+class FitState:
+    """All that training knows after some iterations."""
+
+    weights: Weights
+    lambda_theta: float
+    iteration: int = 0
+    step_scale: float = 1.0
+    best_misfit: float = np.inf
+    bad_iterations: int = 0
+    theta_seen: Floats = field(default_factory=lambda: np.zeros(0))
+    intercept_seen: float = 0.0
+    stopped_because: str | None = None
+    history: list[dict[str, Any]] = field(default_factory=list)
+
+
+@dataclass
+class Checkpoints:
+    """A folder of checkpoints of one run.
+
+    Attributes
+    ----------
+    folder
+        Where they are.
+    every
+        Seconds between two of them.
+    """
+
+    folder: Path
+    every: float = 30.0
+
+    def __post_init__(self) -> None:
+        self.folder = Path(self.folder)
+        if not self.every >= 0:
+            raise InputError(f"checkpoint-every {self.every} must be at least 0")
+        if self.folder.exists() and not self.folder.is_dir():
+            raise StoreError(f"{self.folder} is a file: checkpoints need a folder")
+        ours = (_NAME, _FOLD, _CHOICE, ".")
+        foreign = [p for p in self.folder.glob("*") if not p.name.startswith(ours)]
+        if foreign:
+            raise StoreError(f"{foreign[0]} is no checkpoint: name a folder that holds nothing else")
+        self._last = time.monotonic()
+
+    def resume(self, problem: Problem, settings: FitSettings, engine: Engine, state: FitState) -> FitState:
+        """The newest state on disk (with the engine put there too), or the one given where none is."""
+        self._identity = {"tables": fingerprint(problem), "settings": asdict(settings)}
+        self._prepare()
+        damaged: dict[Path, Exception] = {}
+        for path in self.found():
+            try:
+                manifest = read_manifest(path, FORMAT, VERSION)
+                _refuse_other_run(path, manifest["identity"], self._identity)
+                resumed = _read(path, manifest, engine)
+            except _OtherRunError:
+                raise
+            except (AgglearnError, LookupError, TypeError, ValueError, pa.ArrowException) as error:
+                damaged[path] = error  # by a dying disk or machine: the one before it will do
+            else:
+                for unreadable in damaged:
+                    shutil.rmtree(unreadable, ignore_errors=True)
+                return resumed
+        if damaged:
+            why = next(iter(damaged.values()))
+            raise StoreError(f"no checkpoint in {self.folder} can be read ({why}): begin in another folder")
+        return state
+
+    def _prepare(self) -> None:
+        """Make the folder before there is anything to lose; clear what a killed run left unfinished."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreError(f"{self.folder}: cannot write there ({error.strerror})") from None
+        for leftover in self.folder.glob(f".{_NAME}*.tmp"):
+            shutil.rmtree(leftover, ignore_errors=True)
+
+    def keep(self, engine: Engine, state: FitState) -> None:
+        """Write a checkpoint if the last one is old enough, or if this is the end."""
+        if time.monotonic() - self._last < self.every and state.stopped_because is None:
+            return
+        _write(self.folder / f"{_NAME}{state.iteration:06d}", self._identity, engine, state)
+        for old in self.found()[_KEPT:]:
+            shutil.rmtree(old, ignore_errors=True)
+        self._last = time.monotonic()
+
+    def found(self) -> list[Path]:
+        """Checkpoints, newest first."""
+        return sorted(self.folder.glob(f"{_NAME}*"), reverse=True)
+
+    @property
+    def begun(self) -> bool:
+        """Whether there is anything to go on from."""
+        return self.folder.is_dir() and any(self.folder.iterdir())
+
+    def of_fold(self, number: int) -> Checkpoints:
+        """Where the first fit of a fold is kept, until the penalties are chosen."""
+        return Checkpoints(self.folder / f"{_FOLD}{number}", self.every)
+
+    def read_choice(self, tables: list[str], settings: FitSettings) -> dict[str, Any] | None:
+        """What was chosen, if it was; a choice on other tables or with other settings is refused."""
+        path = self.folder / _CHOICE
+        if not path.exists():
+            return None
+        document = read_manifest(path, FORMAT, VERSION)
+        _refuse_other_run(path, document["identity"], {"tables": tables, "settings": asdict(settings)})
+        choice: dict[str, Any] = document["choice"]
+        return choice
+
+    def keep_choice(self, tables: list[str], settings: FitSettings, choice: dict[str, Any]) -> None:
+        """Write what was chosen, and drop the fits it began with."""
+        identity = {"tables": tables, "settings": asdict(settings)}
+        with new_folder(self.folder / _CHOICE, FORMAT) as folder:
+            document = {"format": FORMAT, "version": VERSION, "identity": identity, "choice": choice}
+            write_manifest(folder, document)
+        for fold in self.folder.glob(f"{_FOLD}*"):
+            shutil.rmtree(fold, ignore_errors=True)
+
+
+class _OtherRunError(StoreError):
+    """A checkpoint of another run."""
+
+
+def _refuse_other_run(path: Path, found: dict[str, Any], wanted: dict[str, Any]) -> None:
+    if found["tables"] != wanted["tables"]:
+        raise _OtherRunError(f"{path} is of a run on other tables: give those, or another folder")
+    for name, value in wanted["settings"].items():
+        was = found["settings"].get(name)
+        if was != value:
+            raise _OtherRunError(
+                f"{path} is of a run with {name.replace('_', '-')} {was}, not {value}: give the same "
+                "settings, or another folder"
+            )
+
+
+def fingerprint(problem: Problem) -> str:
+    """A checksum of the tables a field is fitted to."""
+    digest = hashlib.sha256(repr((problem.layout, problem.rows, problem.positives)).encode())
+    for array in (problem.d, problem.c, problem.free):
+        if array is not None:
+            digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
+
+
+def _write(target: Path, identity: dict[str, Any], engine: Engine, state: FitState) -> None:
+    weights = asdict(state.weights)
+    arrays = {k: v for k, v in weights.items() if isinstance(v, np.ndarray)}
+    with new_folder(target, FORMAT) as folder:
+        write_manifest(
+            folder,
+            {
+                "format": FORMAT,
+                "version": VERSION,
+                "identity": identity,
+                "weights": write_arrays(folder, "weights", arrays),
+                "engine": write_arrays(folder, "engine", engine.get_state()),
+                "seen": write_arrays(folder, "seen", {"theta": state.theta_seen}),
+                # A float's hexadecimal form is exact, and JSON has no infinity.
+                "scalars": {
+                    name: float(value).hex()
+                    for name, value in {
+                        "intercept": state.weights.intercept,
+                        "intercept_mean": state.weights.intercept_mean,
+                        "intercept_seen": state.intercept_seen,
+                        "step_scale": state.step_scale,
+                        "lambda_theta": state.lambda_theta,
+                        "best_misfit": state.best_misfit,
+                    }.items()
+                },
+                "iteration": state.iteration,
+                "bad_iterations": state.bad_iterations,
+                "stopped_because": state.stopped_because,
+                "history": state.history,
+            },
+        )
+
+
+def _read(path: Path, manifest: dict[str, Any], engine: Engine) -> FitState:
+    arrays = read_arrays(path, manifest["weights"])
+    engine_state = read_arrays(path, manifest["engine"])
+    seen = read_arrays(path, manifest["seen"])["theta"]
+    scalars = {name: float.fromhex(text) for name, text in manifest["scalars"].items()}
+    engine.set_state(engine_state)
+    return FitState(
+        weights=Weights(**arrays, intercept=scalars["intercept"], intercept_mean=scalars["intercept_mean"]),
+        lambda_theta=scalars["lambda_theta"],
+        iteration=manifest["iteration"],
+        step_scale=scalars["step_scale"],
+        best_misfit=scalars["best_misfit"],
+        bad_iterations=manifest["bad_iterations"],
+        theta_seen=seen,
+        intercept_seen=scalars["intercept_seen"],
+        stopped_because=manifest["stopped_because"],
+        history=manifest["history"],
+    )

@@ -1,0 +1,1 @@
+"""Penalties chosen on held-out tables."""

@@ -1,0 +1,200 @@
+"""One step of the weights: gradients, preconditioning and averaging in a single pass over the cells.
+
+With d̂, ĉ the engine's expectations, and p̂ the ratio of their running means, in which the past counts
+:attr:`StepSettings.rate_memory` times as much at each iteration (few chains visit a rare cell, and a rate
+needs several visits):
+
+- g_μ = d̂ − d + 2λ_μ(μ − μ₀)
+- g_θ = d·p̂ − c + 2λ_θ θ (rescaled; the penalty alone where p̂ is not known), or plainly ĉ − c + 2λ_θ θ
+- μ ← μ − α_μ g_μ / (max(d̂, d) + 2λ_μ),   θ ← θ − α_θ g_θ / (max(d̂, d)·p̂ + 2λ_θ)
+
+No weight moves by more than :data:`LARGEST_MOVE` in one step, which bounds the damage of a step that is
+too long until the training loop notices it. Sums are taken chunk by chunk in a fixed order, so they do
+not depend on the number of threads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from agglearn.field.engines.protocol import Expectation
+from agglearn.field.problem import Problem
+from agglearn.runtime.threads import in_threads
+from agglearn.train.penalty import overlap
+
+Floats = npt.NDArray[np.float64]
+
+LARGEST_MOVE = 1.0
+_CHUNK = 1 << 14
+
+
+@dataclass
+class Weights:
+    """The weights of a field, their running averages, and the running means behind p̂."""
+
+    mu: Floats
+    theta: Floats
+    intercept: float
+    mu_mean: Floats
+    theta_mean: Floats
+    intercept_mean: float
+    d_run: Floats
+    c_run: Floats
+
+    @classmethod
+    def at(cls, mu: Floats, intercept: float) -> Weights:
+        """Weights that begin at μ, with θ = 0."""
+        zeros = [np.zeros_like(mu) for _ in range(4)]
+        return cls(mu.copy(), zeros[0], intercept, mu.copy(), zeros[1], intercept, zeros[2], zeros[3])
+
+
+@dataclass(frozen=True)
+class StepSettings:
+    """Everything a step needs beside the weights and the expectations."""
+
+    lambda_mu: float
+    lambda_theta: float
+    step_mu: float
+    step_theta: float
+    rescaled: bool
+    preconditioned: bool
+    rate_memory: float
+    mean_weight: float
+
+
+@dataclass(frozen=True)
+class StepInfo:
+    """How far the expectations were from the tables before the step.
+
+    ``misfit_d`` and ``misfit_c`` are half the summed differences as a share of the records (of the
+    positives), averaged over tables; ``chi2_d`` is the mean of (d̂ − d)²/max(d, 1) over the cells that
+    count a record; ``gamma`` is the number of θ's that the data determine (:mod:`.penalty`) and
+    ``theta_squared`` the summed squares of their averages; ``grad_mu`` and ``grad_theta`` are norms of the
+    preconditioned gradients, as √(Σ g²/H) in units of √records.
+    """
+
+    misfit_d: float
+    misfit_c: float
+    chi2_d: float
+    grad_mu: float
+    grad_theta: float
+    gamma: float
+    theta_squared: float
+
+    @property
+    def finite(self) -> bool:
+        return bool(np.isfinite([self.misfit_d, self.misfit_c, self.grad_mu, self.grad_theta]).all())
+
+
+@njit(cache=True, nogil=True)
+def _step(  # type: ignore[no-untyped-def]
+    mu, theta, mu_mean, theta_mean, d_run, c_run, mu0, d, c, d_hat, c_hat, free,
+    lambda_mu, lambda_theta, step_mu, step_theta, rescaled, flat_mu, flat_theta, memory, mean_weight,
+    overlap, sums, worker, workers,
+):  # fmt: skip
+    cells = mu.size
+    for chunk in range(worker, sums.shape[0], workers):
+        miss_d = miss_c = chi2 = seen = norm_mu = norm_theta = gamma = squares = 0.0
+        for k in range(chunk * _CHUNK, min((chunk + 1) * _CHUNK, cells)):
+            d_run[k] = memory * d_run[k] + (1.0 - memory) * d_hat[k]
+            c_run[k] = memory * c_run[k] + (1.0 - memory) * c_hat[k]
+            known = d_run[k] > 0.0
+            rate = c_run[k] / d_run[k] if known else 0.0
+            scale = max(d_hat[k], d[k], 0.0)
+            gap_d = d_hat[k] - d[k]
+            gap_c = c_hat[k] - c[k]
+            if rescaled:
+                gap_c = d[k] * rate - c[k] if known else 0.0
+            g_mu = gap_d + 2.0 * lambda_mu * (mu[k] - mu0[k])
+            g_theta = gap_c + 2.0 * lambda_theta * theta[k]
+            h_mu = flat_mu if flat_mu > 0.0 else scale + 2.0 * lambda_mu
+            h_theta = flat_theta if flat_theta > 0.0 else scale * rate + 2.0 * lambda_theta
+            miss_d += abs(gap_d)
+            miss_c += abs(gap_c)
+            if d[k] > 0.0:
+                chi2 += gap_d * gap_d / max(d[k], 1.0)
+                seen += 1.0
+            if free.size == 0 or free[k]:
+                if h_mu > 0.0:
+                    norm_mu += g_mu * g_mu / h_mu
+                    mu[k] -= min(max(step_mu * g_mu / h_mu, -LARGEST_MOVE), LARGEST_MOVE)
+                if h_theta > 0.0:
+                    norm_theta += g_theta * g_theta / h_theta
+                    theta[k] -= min(max(step_theta * g_theta / h_theta, -LARGEST_MOVE), LARGEST_MOVE)
+            mu_mean[k] += mean_weight * (mu[k] - mu_mean[k])
+            theta_mean[k] += mean_weight * (theta[k] - theta_mean[k])
+            information = max(d[k], 0.0) * rate * (1.0 - rate)
+            if information > 0.0:
+                determined = information / (information + 2.0 * lambda_theta)
+                gamma += determined / (1.0 + (overlap - 1.0) * determined)
+            squares += theta_mean[k] * theta_mean[k]
+        sums[chunk, 0], sums[chunk, 1], sums[chunk, 2] = miss_d, miss_c, chi2
+        sums[chunk, 3], sums[chunk, 4], sums[chunk, 5] = seen, norm_mu, norm_theta
+        sums[chunk, 6], sums[chunk, 7] = gamma, squares
+
+
+_NO_MASK = np.zeros(0, np.bool_)
+
+
+def step(
+    weights: Weights,
+    mu0: Floats,
+    problem: Problem,
+    expected: Expectation,
+    settings: StepSettings,
+    threads: int = 1,
+) -> StepInfo:
+    """Move the weights in place, and say how well the tables were fitted before."""
+    n, tables = problem.rows, problem.layout.n_tables
+    flat_mu = flat_theta = 0.0
+    if not settings.preconditioned:  # one scale for all cells: the largest curvature there is
+        flat_mu = float(problem.d.max()) + 2 * settings.lambda_mu
+        flat_theta = float(problem.c.max()) + 2 * settings.lambda_theta
+    sums = np.zeros((-(-weights.mu.size // _CHUNK), 8))
+    arrays = (
+        weights.mu,
+        weights.theta,
+        weights.mu_mean,
+        weights.theta_mean,
+        weights.d_run,
+        weights.c_run,
+        mu0,
+        problem.d,
+        problem.c,
+        expected.d,
+        expected.c,
+        _NO_MASK if problem.free is None else problem.free,
+    )
+    numbers = (
+        settings.lambda_mu,
+        settings.lambda_theta,
+        settings.step_mu,
+        settings.step_theta,
+        settings.rescaled,
+        flat_mu,
+        flat_theta,
+        settings.rate_memory,
+        settings.mean_weight,
+        overlap(tables),
+    )
+    workers = max(1, min(threads, len(sums)))
+    in_threads(workers, lambda worker: _step(*arrays, *numbers, sums, worker, workers))
+    gap = expected.positives - problem.positives
+    scale = max(expected.positives, problem.positives)
+    move = settings.step_theta * gap / scale
+    weights.intercept -= float(np.clip(move, -LARGEST_MOVE, LARGEST_MOVE))
+    weights.intercept_mean += settings.mean_weight * (weights.intercept - weights.intercept_mean)
+    totals = sums.sum(axis=0)
+    return StepInfo(
+        misfit_d=float(totals[0] / (2 * n * tables)),
+        misfit_c=float(totals[1] / (2 * problem.positives * tables)),
+        chi2_d=float(totals[2] / max(totals[3], 1.0)),
+        grad_mu=float(np.sqrt(totals[4] / n)),
+        grad_theta=float(np.sqrt(totals[5] / n)),
+        gamma=float(totals[6]),
+        theta_squared=float(totals[7]),
+    )
