@@ -186,7 +186,7 @@ def test_an_output_that_cannot_be_written_is_told_before_any_work(
     def work(*args: Any, **options: Any) -> None:
         pytest.fail("the records were read first")
 
-    monkeypatch.setattr(sys.modules["agglearn.aggregate"], "aggregate_split", work)
+    monkeypatch.setattr(sys.modules["agglearn.aggregation.api"], "aggregate_split", work)
     run = run_cli("aggregate", toy_file, "--label", "y", "-o", "toy.csv/out.agg")
     assert (run.code, run.err) == (2, "agglearn: toy.csv/out.agg: cannot write there (Not a directory)\n")
 

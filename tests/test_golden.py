@@ -20,7 +20,7 @@ import numba
 import numpy as np
 import pytest
 
-from agglearn import AggregatedData, MaxEntClassifier, aggregate, aggregate_split
+from agglearn import AggregatedData, MaxEntClassifier, TrainingSettings, aggregate, aggregate_split
 from agglearn.datasets import AdsLog, load_adult, load_bank
 from tests.records import make_records
 
@@ -49,8 +49,8 @@ def _of_tables(data: AggregatedData) -> str:
 
 def _of_model(classifier: MaxEntClassifier) -> str:
     model = classifier.model_
-    chains = () if model.chains is None else (model.chains,)
-    return _digest(model.mu, model.theta, np.array([model.intercept]), *chains)
+    chains = () if model.chains is None else (model.chains.T,)
+    return _digest(model.field.mu, model.field.theta, np.array([model.field.intercept]), *chains)
 
 
 def _log(rows: int, hash_size: int | None = None) -> AggregatedData:
@@ -65,7 +65,8 @@ def _small() -> Iterator[Case]:
     yield "log", lambda: _log(20_000), few
     yield "log hashed", lambda: _log(20_000, hash_size=500), {**few, "lambda_theta": 16.0}
     yield "records exact", lambda: _records(), {"engine": "exact", "iterations": 30}
-    yield "records independent", lambda: _records(), {**few, "start": "independent", "gradient": "plain"}
+    plain = TrainingSettings(start="independent", gradient="plain")
+    yield "records independent", lambda: _records(), {**few, "training": plain}
 
 
 def _records() -> AggregatedData:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from agglearn.classifier import MaxEntClassifier
     from agglearn.errors import AgglearnError
     from agglearn.judge.comparison import Comparison, compare
+    from agglearn.model.fitting import fit
     from agglearn.model.model import Model
     from agglearn.schema.features import Binned, Categorical, Cut, Encoded
     from agglearn.schema.schema import Label, Schema
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from agglearn.tables.format import load, load_schema, save, save_schema
     from agglearn.tables.noise import Noise
     from agglearn.tables.table import Table
+    from agglearn.train.settings import FitSettings, TrainingSettings
     from agglearn.trust.diagnosis import Diagnosis, diagnose
     from agglearn.trust.score import HeldoutScore, score_tables
     from agglearn.trust.suggest import Suggestion, suggest_tables
@@ -48,7 +50,10 @@ _HOMES = {
     "aggregate_split": "aggregation.api",
     "check": "tables.check",
     "compare": "judge.comparison",
+    "FitSettings": "train.settings",
+    "TrainingSettings": "train.settings",
     "diagnose": "trust.diagnosis",
+    "fit": "model.fitting",
     "load": "tables.format",
     "load_schema": "tables.format",
     "merge": "tables.data",
@@ -69,6 +74,7 @@ __all__ = [
     "Cut",
     "Diagnosis",
     "Encoded",
+    "FitSettings",
     "HeldoutScore",
     "Label",
     "MaxEntClassifier",
@@ -77,11 +83,13 @@ __all__ = [
     "Schema",
     "Suggestion",
     "Table",
+    "TrainingSettings",
     "aggregate",
     "aggregate_split",
     "check",
     "compare",
     "diagnose",
+    "fit",
     "load",
     "load_schema",
     "merge",

@@ -6,27 +6,30 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.exceptions import NotFittedError
 
 from agglearn.errors import InputError
+from agglearn.judge.evaluate import evaluate
 from agglearn.judge.scores import RecordScore, score_predictions
-from agglearn.model.model import Model
+from agglearn.model import fitting
+from agglearn.model.draw import sample
+from agglearn.model.format import load_model, save_model
+from agglearn.model.model import Model, model_of
+from agglearn.model.predict import code_records, score_batches
 from agglearn.records.sources import open_source
 from agglearn.tables.data import AggregatedData
 from agglearn.tables.table import Scope
-from agglearn.train.checkpoint import Checkpoints, FitState
-from agglearn.train.select.choose import NOTHING_TO_CHOOSE_ON
-from agglearn.train.settings import FitSettings, Penalty
-
-if TYPE_CHECKING:
-    from agglearn.trust.intervals import Posterior
+from agglearn.train.checkpoint import Checkpoints
+from agglearn.train.select.choose import nothing_to_choose_on
+from agglearn.train.settings import FitSettings, Penalty, TrainingSettings
+from agglearn.train.state import FitState
+from agglearn.trust.intervals import Posterior, model_posterior
 
 
 class NothingToChooseOnWarning(UserWarning):
@@ -57,9 +60,13 @@ class MaxEntClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         The most iterations; training stops earlier when the predictions have come to rest.
     chains
         Number of chains; None chooses by the number of records.
-    growth, step_mu, step_theta, first_step_theta, rate_memory, gradient, preconditioned, \
-marginal_label, start, averaging, engine, exact_up_to, proposals, tolerance
-        How the training goes about it: see :class:`~agglearn.train.settings.FitSettings`.
+    engine
+        ``local``, or ``exact`` for a handful of small features.
+    tolerance
+        Training stops when the predicted log-odds move by less than this between two looks.
+    training
+        How the training goes about it, for experiments: a
+        :class:`~agglearn.train.settings.TrainingSettings`, or None for the defaults.
     label
         The label to predict, where the tables have several.
     threads
@@ -99,21 +106,10 @@ marginal_label, start, averaging, engine, exact_up_to, proposals, tolerance
         lambda_mu: Penalty = FitSettings.lambda_mu,
         iterations: int = FitSettings.iterations,
         chains: int | None = FitSettings.chains,
-        growth: int = FitSettings.growth,
-        step_mu: float = FitSettings.step_mu,
-        step_theta: float = FitSettings.step_theta,
-        first_step_theta: float = FitSettings.first_step_theta,
-        rate_memory: float = FitSettings.rate_memory,
-        gradient: str = FitSettings.gradient,
-        preconditioned: bool = FitSettings.preconditioned,
-        marginal_label: bool = FitSettings.marginal_label,
-        start: str = FitSettings.start,
-        averaging: bool = FitSettings.averaging,
         engine: str = FitSettings.engine,
-        exact_up_to: int = FitSettings.exact_up_to,
-        proposals: int = FitSettings.proposals,
         tolerance: float = FitSettings.tolerance,
         seed: int = FitSettings.seed,
+        training: TrainingSettings | None = None,
         label: str | None = None,
         threads: int | None = None,
     ) -> None:
@@ -121,21 +117,10 @@ marginal_label, start, averaging, engine, exact_up_to, proposals, tolerance
         self.lambda_mu = lambda_mu
         self.iterations = iterations
         self.chains = chains
-        self.growth = growth
-        self.step_mu = step_mu
-        self.step_theta = step_theta
-        self.first_step_theta = first_step_theta
-        self.rate_memory = rate_memory
-        self.gradient = gradient
-        self.preconditioned = preconditioned
-        self.marginal_label = marginal_label
-        self.start = start
-        self.averaging = averaging
         self.engine = engine
-        self.exact_up_to = exact_up_to
-        self.proposals = proposals
         self.tolerance = tolerance
         self.seed = seed
+        self.training = training
         self.label = label
         self.threads = threads
 
@@ -169,10 +154,11 @@ marginal_label, start, averaging, engine, exact_up_to, proposals, tolerance
                 raise InputError(
                     f"fit takes aggregated data, not {type(part).__name__}: make it with agglearn.aggregate()"
                 )
-        settings = FitSettings(**{f.name: getattr(self, f.name) for f in fields(FitSettings)})
+        options = {f.name: getattr(self, f.name) for f in fields(FitSettings)}
+        settings = FitSettings(**{**options, "training": self.training or TrainingSettings()})
         if settings.to_choose and valid is None and len(parts) < 2:
-            warnings.warn(NOTHING_TO_CHOOSE_ON, NothingToChooseOnWarning, stacklevel=2)
-        model, seconds = Model.fit(
+            warnings.warn(nothing_to_choose_on(), NothingToChooseOnWarning, stacklevel=2)
+        model = fitting.fit(
             parts,
             settings,
             label=self.label,
@@ -182,7 +168,6 @@ marginal_label, start, averaging, engine, exact_up_to, proposals, tolerance
             valid=valid,
         )
         self._take(model)
-        self.fit_seconds_ = seconds
         return self
 
     def _take(self, model: Model) -> None:
@@ -190,19 +175,15 @@ marginal_label, start, averaging, engine, exact_up_to, proposals, tolerance
         self.classes_ = model.label.classes
         self.feature_names_in_ = np.array(model.schema.names, dtype=object)
         self.n_features_in_ = len(model.schema.names)
-        self.n_iter_ = model.summary["iterations"]
-        self.history_ = list(model.history)
-
-    def _fitted(self) -> Model:
-        if not hasattr(self, "model_"):
-            raise NotFittedError("this MaxEntClassifier is not fitted yet: call fit(tables) first")
-        return self.model_
+        self.n_iter_ = model.record.iterations
+        self.history_ = [entry.to_json() for entry in model.record.history]
+        self.fit_seconds_ = model.record.seconds
 
     def decision_function(self, X: Any) -> npt.NDArray[np.float64]:
         """Log-odds of the positive class, for raw records in a frame, a dict or a file."""
-        model = self._fitted()
+        model = model_of(self)
         scores, unknown = [np.zeros(0)], np.zeros(self.n_features_in_, np.int64)
-        for _, log_odds, count in model.score_records(open_source(X), threads=self.threads):
+        for _, log_odds, count in score_batches(model, open_source(X), threads=self.threads):
             scores.append(log_odds)
             unknown += count
         warn_unknown(model, unknown)
@@ -219,9 +200,9 @@ marginal_label, start, averaging, engine, exact_up_to, proposals, tolerance
         An interval of level 0.9 holds the true probability of nine records in ten, if the records behind the
         tables come from a field over those tables. What no table shows, it does not cover.
         """
-        model, posterior = self._fitted(), self._posterior(seed)
+        model, posterior = model_of(self), self._posterior(seed)
         ends, unknown = [np.zeros((0, 2))], np.zeros(self.n_features_in_, np.int64)
-        for _, codes, count in model.code_records(open_source(X)):
+        for _, codes, count in code_records(model, open_source(X)):
             ends.append(np.column_stack(posterior.log_odds(codes, level, self.threads)))
             unknown += count
         warn_unknown(model, unknown)
@@ -231,17 +212,18 @@ marginal_label, start, averaging, engine, exact_up_to, proposals, tolerance
         self, level: float = 0.9, seed: int = 0
     ) -> dict[Scope, tuple[npt.NDArray[np.floating], npt.NDArray[np.floating]]]:
         """Intervals for the weights θ of each table: lower and upper ends, in the table's shape."""
-        model = self._fitted()
+        model = model_of(self)
         lower, upper = self._posterior(seed).weights(level)
         table = model.layout.table
         return {scope: (table(lower, t), table(upper, t)) for t, scope in enumerate(model.scopes)}
 
     def _posterior(self, seed: int) -> Posterior:
         """Made when first asked for, and kept: it takes about as long as a fit."""
-        model = self._fitted()
+        model = model_of(self)
         kept = getattr(self, "_posterior_kept", None)
         if kept is None or kept[0] is not model or kept[1] != seed:
-            self._posterior_kept = kept = (model, seed, model.posterior(seed=seed, threads=self.threads))
+            made = model_posterior(model, seed=seed, threads=self.threads)
+            self._posterior_kept = kept = (model, seed, made)
         return kept[2]
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
@@ -256,28 +238,29 @@ marginal_label, start, averaging, engine, exact_up_to, proposals, tolerance
 
     def evaluate(self, X: Any, y: Any = None) -> RecordScore:
         """All scores on records whose label is a column of X, or y."""
-        model = self._fitted()
+        model = model_of(self)
         if y is not None:
             truth = model.label.encode(pa.array(np.asarray(y)))
             return score_predictions(truth, self.decision_function(X))
-        score, unknown = model.evaluate(open_source(X), self.threads)
+        score, unknown = evaluate(model, open_source(X), self.threads)
         warn_unknown(model, unknown)
         return score
 
     def sample(self, n: int, seed: int = 0) -> Any:
         """Synthetic records with their label, in raw values, as an Arrow table."""
-        return pa.concat_tables(list(self._fitted().sample(n, seed, self.threads)))
+        return pa.concat_tables(list(sample(model_of(self), n, seed=seed, threads=self.threads)))
 
     def save(self, path: str | Path) -> None:
         """Write the fitted model as a folder, atomically."""
-        self._fitted().save(path)
+        save_model(model_of(self), path)
 
     @classmethod
     def load(cls, path: str | Path) -> MaxEntClassifier:
         """Read a fitted model from its folder; runs no code from it."""
-        model = Model.load(path)
-        known = {f.name for f in fields(FitSettings)}
-        classifier = cls(**{k: v for k, v in model.settings.items() if k in known}, label=model.label.name)
+        model = load_model(path)
+        settings = model.record.settings
+        options = {f.name: getattr(settings, f.name) for f in fields(FitSettings)}
+        classifier = cls(**options, label=model.label.name)
         classifier._take(model)
         return classifier
 

@@ -56,13 +56,14 @@ def fit(
     json: Json = False,
 ) -> None:
     """Fit the maximum-entropy model to tables."""
-    from agglearn.model.model import FORMAT, Model
+    from agglearn.model.fitting import fit as run
+    from agglearn.model.format import FORMAT, save_model
     from agglearn.runtime.files import output_path, refuse_foreign
     from agglearn.runtime.progress import meter
     from agglearn.tables.format import load
     from agglearn.train.checkpoint import Checkpoints
-    from agglearn.train.select.choose import NOTHING_TO_CHOOSE_ON
-    from agglearn.train.settings import FitSettings
+    from agglearn.train.select.choose import nothing_to_choose_on
+    from agglearn.train.settings import FitSettings, TrainingSettings
 
     target = output_path(output, ".model")
     refuse_foreign(target, FORMAT)
@@ -77,57 +78,59 @@ def fit(
         chains=chains,
         iterations=iterations,
         engine=engine,
-        start=start,
-        gradient=gradient,
         tolerance=tolerance,
         seed=seed,
+        training=TrainingSettings(start=start, gradient=gradient),
     )
     data = [load(path) for path in tables]
     heldout = load(valid) if valid else None
     if settings.to_choose and heldout is None and len(data) < 2:
-        say(NOTHING_TO_CHOOSE_ON)
+        say(nothing_to_choose_on())
     checkpoints = Checkpoints(Path(folder), checkpoint_every) if folder else None
     if resume and checkpoints and not checkpoints.begun:
         say(f"{resume} holds no checkpoint: the run starts from the beginning")
     with meter("fitting", iterations, "iterations", show=not json) as advance:
-        model, seconds = Model.fit(
+        model = run(
             data,
             settings,
             label=label,
             threads=threads,
-            on_iteration=lambda state: advance(1, _misfit(state.history[-1])),
+            on_iteration=lambda state: advance(1, _misfit(state.history[-1].to_json())),
             valid=heldout,
             checkpoints=checkpoints,
         )
-    model.save(target)
-    last = dict(model.history[-1])
+    save_model(model, target)
+    record = model.record
+    last = record.history[-1].to_json()
     if heldout is not None:  # as evaluate will say: the chains have moved since the last look at them
-        score = model.evaluate_tables(heldout, threads)
+        from agglearn.trust.score import score_tables
+
+        score = score_tables(model, heldout, threads=threads)
         last |= {"valid_nllh": score.nllh, "valid_nllh_se": score.nllh_se}
-    if model.summary["steps_halved"]:
-        say(f"the fit grew worse on the way: steps were halved {model.summary['steps_halved']} times")
+    if record.steps_halved:
+        say(f"the fit grew worse on the way: steps were halved {record.steps_halved} times")
     if json:
         print_json(
             {
-                "iterations": model.summary["iterations"],
-                "seconds": seconds,
-                "lambda_theta": model.summary["lambda_theta"],
-                "lambda_mu": model.summary["lambda_mu"],
-                "stopped_because": model.summary["stopped_because"],
-                "chains": model.summary["chains"],
+                "iterations": record.iterations,
+                "seconds": record.seconds,
+                "lambda_theta": record.lambda_theta,
+                "lambda_mu": record.lambda_mu,
+                "stopped_because": record.stopped_because,
+                "chains": record.chains,
                 "misfit_d": last["misfit_d"],
                 "misfit_c": last["misfit_c"],
                 **{name: last[name] for name in ("valid_nllh", "valid_nllh_se") if name in last},
-                **{name: model.summary[name] for name in ("choice",) if name in model.summary},
+                **({"choice": record.choice.to_json()} if record.choice else {}),
                 "path": str(target),
             }
         )
     else:
-        n = f"{model.summary['iterations']} iterations of {model.summary['chains']:,} chains"
-        print(f"{target}: {n} in {seconds:.1f} s ({model.summary['stopped_because']})")
-        print(f"  penalty {model.summary['lambda_theta']:.3g}; {_misfit(last)}")
-        if "choice" in model.summary:
-            _show_choice(model.summary["choice"])
+        n = f"{record.iterations} iterations of {record.chains:,} chains"
+        print(f"{target}: {n} in {record.seconds:.1f} s ({record.stopped_because})")
+        print(f"  penalty {record.lambda_theta:.3g}; {_misfit(last)}")
+        if record.choice:
+            _show_choice(record.choice.to_json())
 
 
 def _penalty(option: str, text: str | None) -> float | Literal["auto"] | None:

@@ -32,17 +32,18 @@ def evaluate(
     json: Json = False,
 ) -> None:
     """Score a model on records that have their label, or on tables of records it was not fitted on."""
-    from agglearn.model.model import Model
+    from agglearn.judge.evaluate import evaluate as run
+    from agglearn.model.format import load_model
     from agglearn.records.sources import open_source
     from agglearn.runtime.progress import meter
 
-    loaded = Model.load(model)
+    loaded = load_model(model)
     if len(records) == 1 and records[0].rstrip("/").endswith(".agg"):
         _evaluate_tables(loaded, records[0], threads, json)
         return
     source = open_source(records, read_options(separator, encoding, missing))
     with meter("scoring", source.rows, show=not json) as advance:
-        score, unknown = loaded.evaluate(source, threads, advance)
+        score, unknown = run(loaded, source, threads, advance)
     _say_unknown(loaded, unknown)
     if json:
         print_json(score.to_json())
@@ -52,8 +53,9 @@ def evaluate(
 
 def _evaluate_tables(model: Model, path: str, threads: int | None, json: bool) -> None:
     from agglearn.tables.format import load
+    from agglearn.trust.score import score_tables
 
-    score = model.evaluate_tables(load(path), threads)
+    score = score_tables(model, load(path), threads=threads)
     if json:
         print_json(score.to_json())
         return
@@ -124,13 +126,15 @@ def predict(
     from scipy.special import expit
 
     from agglearn.cli.output import record_writer
-    from agglearn.model.model import Model
+    from agglearn.model.format import load_model
+    from agglearn.model.predict import code_records
     from agglearn.records.sources import expand, open_source
     from agglearn.runtime.progress import meter
+    from agglearn.runtime.threads import thread_count
     from agglearn.schema.schema import require_columns
 
     began = time.perf_counter()
-    loaded = Model.load(model)
+    loaded = load_model(model)
     source = open_source(records, read_options(separator, encoding, missing))
     kept = names(keep)
     require_columns([*loaded.schema.names, *kept], source.columns)
@@ -141,19 +145,19 @@ def predict(
         raise InputError(f"{output} is one of the files with records: name another output")
     posterior = None
     if interval is not None:
-        from agglearn.trust.intervals import check_level
+        from agglearn.trust.intervals import check_level, model_posterior
 
         check_level(interval)
-        posterior = loaded.posterior(seed=seed, threads=threads)
+        posterior = model_posterior(loaded, seed=seed, threads=threads)
     unknown = np.zeros(len(loaded.schema.names), np.int64)
     rows = 0
     with (
         record_writer(Path(output)) as write,
         meter("predicting", source.rows, show=not json) as advance,
     ):
-        for batch, codes, count in loaded.code_records(source, kept):
+        for batch, codes, count in code_records(loaded, source, kept):
             columns = {name: batch.column(name) for name in kept}
-            columns["probability"] = expit(loaded.log_odds(codes, threads))
+            columns["probability"] = expit(loaded.field.log_odds(codes, thread_count(threads)))
             if posterior is not None and interval is not None:
                 lower, upper = posterior.log_odds(codes, interval, threads)
                 columns |= {"lower": expit(lower), "upper": expit(upper)}
@@ -183,15 +187,16 @@ def sample(
 ) -> None:
     """Draw synthetic records, with their label, from a model."""
     from agglearn.cli.output import record_writer
-    from agglearn.model.model import Model
+    from agglearn.model.draw import sample as draw
+    from agglearn.model.format import load_model
     from agglearn.runtime.progress import meter
 
     began = time.perf_counter()
-    loaded = Model.load(model)
+    loaded = load_model(model)
     if n < 1:
         raise InputError(f"{n} records cannot be drawn: ask for at least 1")
     with record_writer(Path(output)) as write, meter("drawing", n, show=not json) as advance:
-        for table in loaded.sample(n, seed, threads):
+        for table in draw(loaded, n, seed=seed, threads=threads):
             write(table)
             advance(table.num_rows)
     _show_rows(n, output, time.perf_counter() - began, json)

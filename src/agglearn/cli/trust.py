@@ -34,14 +34,14 @@ def diagnose(
     json: Json = False,
 ) -> None:
     """Say where a model cannot be trusted, and which further tables would help, from tables alone."""
-    from agglearn.model.model import Model
+    from agglearn.model.format import load_model
     from agglearn.tables.format import load
     from agglearn.trust.diagnosis import diagnose as run
     from agglearn.trust.suggest import suggest_tables
 
     if suggest < 0:
         raise InputError(f"--suggest {suggest} must be at least 0")
-    loaded, given = Model.load(model), load(tables)
+    loaded, given = load_model(model), load(tables)
     to_check = load(check) if check else None
     suggestions: list[Suggestion] = []
     if suggest:

@@ -25,7 +25,7 @@ do, and the score is too low; with far too much penalty they spread too little, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -33,20 +33,20 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import expit
 
-from agglearn.field.kernels.score import score_codes, tally
-from agglearn.field.layout import Layout
+from agglearn.field.field import Field
+from agglearn.field.population import Moments, Population, Values
 from agglearn.field.problem import Problem
 from agglearn.field.solve import solve
 
 Floats = npt.NDArray[np.float64]
-Codes = npt.NDArray[np.uint16]
-Weights = tuple[Floats, float]  # θ and θ₀
 
-_RIDGE = 5.0
+_RIDGE = 5.0  # members' worth of belief that a cell has no weight of its own
 # Of conjugate gradients. Any β is right on average; 8 steps left the score of Adult 0.003 higher than 24,
 # and 64 changed nothing.
 _MOST_STEPS = 24
 _TOLERANCE = 1e-3
+_NO_SHARE = 1e-12  # of a cell that has no member and no ridge: keeps its weight at 0
+_SORTED = 1 << 20  # members whose order tells the AUC: the error of so many is far below the law's own
 
 
 @dataclass(frozen=True)
@@ -94,77 +94,68 @@ class Difference:
     nllh_se: float
 
 
-def score_heldout(
-    heldout: Problem,
-    codes: Codes,
-    theta: Floats,
-    intercept: float,
-    threads: int = 1,
-    *,
-    draws: int = 1,
-    noise: Floats | None = None,
-) -> TableScore:
-    """Score weights on held-out tables of the same layout.
+def score_heldout(heldout: Problem, population: Population, field: Field) -> TableScore:
+    """Score a field on held-out tables of the same layout.
 
     Parameters
     ----------
     heldout
-        The tables of other records.
-    codes
-        Chains that stand for the law of X, a row per feature: those of the field itself, or of a better one.
-    theta, intercept
-        The weights to judge.
-    draws
-        How often each chain was drawn: the columns of the first draw, of the second, and so on. Draws of
-        one chain depend on each other, which the standard error must know.
-    noise
-        For each table the standard deviation of the noise on its numbers.
+        The tables, with the noise on them.
+    population
+        Stands for the law of X: that of the field itself, or of a better one.
+    field
+        The field to judge.
     """
-    scores = score_codes(codes, heldout.layout, theta, intercept, threads)
-    p = expit(scores)
-    mean = _expectation(
-        heldout, codes, np.logaddexp(0.0, scores), [(theta, intercept, scores)], threads, draws
-    )
-    loss = mean.value - _gain(heldout, theta, intercept)
-    entropy = _entropy(heldout)
+    mean = _expectation(heldout, population, lambda s: np.logaddexp(0.0, s), [field])
+    loss = mean.value - _gain(heldout, field.theta, field.intercept)
+    auc, brier = _as_expected(population, field)
     return TableScore(
-        nllh=1 - loss / entropy,
-        nllh_se=_error(heldout, mean, scores, p, loss, theta, noise),
-        chains_se=float(np.sqrt(mean.chain_variance)) / entropy,
-        records_se=float(np.sqrt(mean.residual_variance / heldout.rows + mean.chain_variance)) / entropy,
+        nllh=1 - loss / heldout.entropy,
+        nllh_se=_error(heldout, mean, loss, [1.0], [field]),
+        chains_se=float(np.sqrt(mean.chain_variance)) / heldout.entropy,
+        records_se=float(np.sqrt(mean.residual_variance / heldout.rows + mean.chain_variance))
+        / heldout.entropy,
         log_loss=loss,
-        auc=_expected_auc(scores, p),
-        brier=float(np.mean(p * (1 - p))),
+        auc=auc,
+        brier=brier,
         rows=heldout.rows,
         positives=heldout.positives,
     )
 
 
-def compare_heldout(
-    heldout: Problem,
-    codes: Codes,
-    weights: Weights,
-    others: Weights,
-    threads: int = 1,
-    *,
-    draws: int = 1,
-    noise: Floats | None = None,
-) -> Difference:
-    """NLLH of some weights (θ, θ₀) minus that of others, both on the same held-out tables and chains.
+def compare_heldout(heldout: Problem, population: Population, field: Field, other: Field) -> Difference:
+    """NLLH of a field minus that of another, both on the same held-out tables and population.
 
-    What the two have in common cancels, so that the standard error is that of the difference alone. The
-    other parameters are those of :func:`score_heldout`.
+    What the two have in common cancels, so that the standard error is that of the difference alone.
     """
-    layout = heldout.layout
-    a = score_codes(codes, layout, *weights, threads)
-    b = score_codes(codes, layout, *others, threads)
-    target = np.logaddexp(0.0, a) - np.logaddexp(0.0, b)
-    mean = _expectation(heldout, codes, target, [(*weights, a), (*others, b)], threads, draws)
-    theta, intercept = weights[0] - others[0], weights[1] - others[1]
-    loss = mean.value - _gain(heldout, theta, intercept)
-    p = (expit(a) + expit(b)) / 2
-    error = _error(heldout, mean, a - b, p, loss, theta, noise)
-    return Difference(nllh=-loss / _entropy(heldout), nllh_se=error)
+    mean = _expectation(
+        heldout, population, lambda a, b: np.logaddexp(0.0, a) - np.logaddexp(0.0, b), [field, other]
+    )
+    loss = mean.value - _gain(heldout, field.theta - other.theta, field.intercept - other.intercept)
+    error = _error(heldout, mean, loss, [1.0, -1.0], [field, other])
+    return Difference(nllh=-loss / heldout.entropy, nllh_se=error)
+
+
+@dataclass(frozen=True, eq=False)
+class _Half:
+    """Half of a population, judged with the other half's regression.
+
+    Attributes
+    ----------
+    population
+        The half.
+    scores
+        Log-odds of each field.
+    linear
+        φ·β with its constant: the part that the tables measure.
+    residual
+        What is left of the target.
+    """
+
+    population: Population
+    scores: tuple[Values, ...]
+    linear: Values
+    residual: Values
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,80 +168,89 @@ class _Mean:
         The mean.
     beta
         The weights of the part that the tables measure.
-    linear
-        That part, φ·β with its constant, for each chain.
+    halves
+        The two halves of the population.
     residual_variance
-        Variance of the part that they do not measure.
+        Variance of the part that the tables do not measure.
     chain_variance
-        Square of the chains' standard error.
+        Square of the population's standard error.
     """
 
     value: float
     beta: Floats
-    linear: Floats
+    halves: tuple[_Half, _Half]
     residual_variance: float
     chain_variance: float
 
 
 def _expectation(
     heldout: Problem,
-    codes: Codes,
-    target: Floats,
-    along: Sequence[tuple[Floats, float, Floats]],
-    threads: int,
-    draws: int,
+    population: Population,
+    function: Callable[..., npt.NDArray[Any]],
+    fields: Sequence[Field],
 ) -> _Mean:
-    """The held-out mean of a function of x, given on the chains.
-
-    ``along`` names linear functions that the target follows: weights, intercept, values on the chains.
-    """
-    layout = heldout.layout
-    n_chains = target.size // draws
-    assert n_chains * draws == target.size
-    half = np.arange(target.size) % n_chains % 2
-    linear = np.empty(target.size)
-    beta, constant = np.zeros(layout.n_cells), 0.0
-    for mine in (0, 1):
-        judged, seen = np.flatnonzero(half == mine), np.flatnonzero(half != mine)
-        follow = [(weights, shift, values[seen]) for weights, shift, values in along]
-        fitted, offset = _regress(np.ascontiguousarray(codes[:, seen]), target[seen], follow, layout, threads)
-        share = judged.size / target.size
-        linear[judged] = score_codes(np.ascontiguousarray(codes[:, judged]), layout, fitted, offset, threads)
-        constant += share * offset
-        fitted *= share
-        beta += fitted
-    residuals = (target - linear).reshape(draws, n_chains)
-    of_chains = residuals.mean(axis=0)
+    """The held-out mean of a function of the fields' log-odds, which the function about follows."""
+    a, b = population.halves()
+    scores = [tuple(half.scores(f.theta, f.intercept) for f in fields) for half in (a, b)]
+    targets = [half.map(function, *own) for half, own in zip((a, b), scores, strict=True)]
+    fitted = [_regress(*of) for of in zip((a, b), targets, scores, [fields] * 2, strict=True)]
+    halves = []
+    for half, target, own, (beta, constant) in zip((a, b), targets, scores, fitted[::-1], strict=True):
+        linear = half.scores(beta, constant)
+        halves.append(_Half(half, own, linear, half.map(np.subtract, target, linear)))
+    residuals = [half.population.moments(half.residual) for half in halves]
+    together = residuals[0] + residuals[1]
+    shares = [part.members / together.members for part in residuals]
+    # A half is judged with the other's regression, so that no chain judges itself.
+    beta = shares[0] * fitted[1][0] + shares[1] * fitted[0][0]
+    constant = shares[0] * fitted[1][1] + shares[1] * fitted[0][1]
     return _Mean(
-        value=float(constant + heldout.d @ beta / heldout.rows + of_chains.mean()),
+        value=float(constant + heldout.d @ beta / heldout.rows + together.mean),
         beta=beta,
-        linear=linear,
-        residual_variance=float(np.var(residuals)),
-        chain_variance=float(np.var(of_chains) / n_chains),
+        halves=(halves[0], halves[1]),
+        residual_variance=together.variance,
+        chain_variance=together.variance_of_mean,
     )
 
 
 def _regress(
-    codes: Codes, target: Floats, along: Sequence[tuple[Floats, float, Floats]], layout: Layout, threads: int
+    population: Population, target: Values, scores: Sequence[Values], fields: Sequence[Field]
 ) -> tuple[Floats, float]:
-    """Regression of a target on given linear functions, then with a ridge on φ: weights and a constant."""
-    design = np.column_stack([np.ones(target.size), *(values for _, _, values in along)])
-    constant, *slopes = np.linalg.lstsq(design, target)[0].tolist()
-    rest = target - design @ [constant, *slopes]
-    counts, projected = tally(codes, rest, layout, threads)
-    counts += _RIDGE
+    """Regression of a target on the fields' log-odds, then with a ridge on φ: weights and a constant."""
+    constant, *slopes = _least_squares(population, target, scores)
+
+    def rest(target: Any, *scores: Any) -> npt.NDArray[Any]:
+        return np.asarray(target - constant - sum(k * s for k, s in zip(slopes, scores, strict=True)))
+
+    ridge = _RIDGE / population.size
+    shares = population.shares() + max(ridge, _NO_SHARE)
+    projected = population.cells(population.map(rest, target, *scores))
 
     def normal(beta: Floats) -> Floats:
-        fitted = score_codes(codes, layout, beta, 0.0, threads)
-        product: Floats = tally(codes, fitted, layout, threads)[1]
-        product += _RIDGE * beta
+        product: Floats = population.cells(population.scores(beta))
+        product += ridge * beta
         return product
 
-    beta = solve(normal, projected, counts, steps=_MOST_STEPS, tolerance=_TOLERANCE)
-    for (weights, shift, _), slope in zip(along, slopes, strict=True):
-        beta += slope * weights
-        constant += slope * shift
+    beta = solve(normal, projected, shares, steps=_MOST_STEPS, tolerance=_TOLERANCE)
+    for field, slope in zip(fields, slopes, strict=True):
+        beta += slope * field.theta
+        constant += slope * field.intercept
     return beta, constant
+
+
+def _least_squares(population: Population, target: Values, scores: Sequence[Values]) -> list[float]:
+    """A constant and a slope for each score, by the normal equations of centred values."""
+    means = [population.mean(values) for values in (target, *scores)]
+
+    def covariance(a: Values, b: Values, mean_a: float, mean_b: float) -> float:
+        return float(population.mean(population.map(lambda u, v: (u - mean_a) * (v - mean_b), a, b)))
+
+    pairs = list(zip(scores, means[1:], strict=True))
+    matrix = [[covariance(a, b, mean_a, mean_b) for b, mean_b in pairs] for a, mean_a in pairs]
+    right = [covariance(a, target, mean_a, means[0]) for a, mean_a in pairs]
+    # Two fields may have the same log-odds, or none that vary: the least of all solutions will do.
+    slopes = np.linalg.lstsq(np.array(matrix), np.array(right))[0].tolist()
+    return [float(means[0] - sum(k * m for k, m in zip(slopes, means[1:], strict=True))), *slopes]
 
 
 def _gain(heldout: Problem, theta: Floats, intercept: float) -> float:
@@ -258,27 +258,46 @@ def _gain(heldout: Problem, theta: Floats, intercept: float) -> float:
     return float((heldout.c @ theta + heldout.positives * intercept) / heldout.rows)
 
 
-def _entropy(heldout: Problem) -> float:
-    """Entropy of the held-out labels."""
-    rate = heldout.positives / heldout.rows
-    return float(-(rate * np.log(rate) + (1 - rate) * np.log1p(-rate)))
-
-
 def _error(
-    heldout: Problem, mean: _Mean, scores: Floats, p: Floats, loss: float, theta: Floats, noise: Floats | None
+    heldout: Problem, mean: _Mean, loss: float, signs: Sequence[float], fields: Sequence[Field]
 ) -> float:
-    """Standard error of −loss / entropy, where the loss of a record is f(x) − y·s(x) and P(y=1|x) = p."""
-    entropy = _entropy(heldout)
-    slope = scores - loss / entropy * heldout.base_log_odds
-    spread = np.var(mean.linear - p * slope) + np.mean(p * (1 - p) * slope**2)
+    """Standard error of −loss / entropy, where the loss of a record is f(x) − y·s(x).
+
+    s is the signed sum of the fields' log-odds, and P(y=1|x) the mean of their probabilities.
+    """
+    base = loss / heldout.entropy * heldout.base_log_odds
+    spreads: list[Moments] = []
+    chances: list[Moments] = []
+    for half in mean.halves:
+
+        def slope(*scores: Any) -> Any:
+            return sum(sign * s for sign, s in zip(signs, scores, strict=True)) - base
+
+        def known(linear: Any, *scores: Any) -> Any:
+            return linear - sum(expit(s) for s in scores) / len(scores) * slope(*scores)
+
+        def chance(*scores: Any) -> Any:
+            p = sum(expit(s) for s in scores) / len(scores)
+            return p * (1 - p) * slope(*scores) ** 2
+
+        population = half.population
+        spreads.append(population.moments(population.map(known, half.linear, *half.scores)))
+        chances.append(population.moments(population.map(chance, *half.scores)))
+    spread = (spreads[0] + spreads[1]).variance + (chances[0] + chances[1]).mean
     variance = spread / heldout.rows + mean.chain_variance
-    if noise is not None:
-        layout = heldout.layout
-        for t, sigma in enumerate(noise):
-            if sigma > 0:
-                cells = [layout.table(w, t).reshape(-1) for w in (mean.beta, theta)]
-                variance += (sigma / heldout.rows) ** 2 * sum(w @ w for w in cells)
-    return float(np.sqrt(variance)) / entropy
+    if heldout.noise is not None:
+        theta = sum(sign * field.theta for sign, field in zip(signs, fields, strict=True))
+        on_d, on_c = (heldout.noise.variance_of(cells, heldout.layout) for cells in ("counts", "sums"))
+        variance += float(on_d @ mean.beta**2 + on_c @ np.square(theta)) / heldout.rows**2
+    return float(np.sqrt(variance)) / heldout.entropy
+
+
+def _as_expected(population: Population, field: Field) -> tuple[float, float]:
+    """AUC and Brier score if each member is positive with its own probability."""
+    scores = population.scores(field.theta, field.intercept)
+    brier = population.mean(population.map(lambda s: expit(s) * expit(-s), scores))
+    some = field.log_odds(population.some(_SORTED))
+    return _expected_auc(some, expit(some)), float(brier)
 
 
 def _expected_auc(scores: Floats, p: Floats) -> float:

@@ -1,6 +1,6 @@
 """What tables tell of θ, as a matrix that is never written down.
 
-With chains x̃ of a field of n records and p = σ(φ(x̃)·θ + θ₀), the labels behind the tables tell
+Over a population x̃ of a field of n records, with p = σ(φ(x̃)·θ + θ₀), the labels behind the tables tell
 
     I = n·E[p(1 − p)·ψψᵀ],   ψ = (φ, 1),
 
@@ -9,123 +9,111 @@ plus n times the covariance of pψ that is left after regressing on φ: what the
 left out, which makes intervals a little too wide: 3 % on Adult, up to a fifth for few features of strong
 effect.)
 
-A product with I is a gather and a tally of the chains; (I + ρ)⁻¹ is applied by conjugate gradients, for
-several right-hand sides at once. The intercept is never penalised.
+A product with I is a gather and a tally of the population; (I + ρ)⁻¹ is applied by conjugate gradients, for
+several right-hand sides at once. Those stand in one array, a row for each cell and a last one for the
+intercept, which is never penalised.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import expit
 
-from agglearn.field.kernels.score import Codes, score_codes, tally
-from agglearn.field.kernels.sets import Floats, Sets, dot_sets, score_sets, tally_sets
-from agglearn.field.layout import Layout
+from agglearn.field.field import Field
+from agglearn.field.kernels.sets import dot_sets
+from agglearn.field.population import Population, Shifts, Values, with_intercept
+from agglearn.field.solve import solve
+
+Floats = npt.NDArray[np.float64]
 
 _MOST_STEPS = 300  # of conjugate gradients; Adult takes 20
 
 
-@dataclass(frozen=True)
-class Shifts:
-    """Several sets of weights: θ of each cell (rows) in each set (columns), and the intercepts."""
-
-    theta: Sets
-    intercept: Floats
-
-    def scores(self, codes: Codes, layout: Layout, threads: int) -> Floats:
-        """φ(x)·θ + θ₀ of coded records in each set."""
-        return score_sets(codes, layout, self.theta, threads) + self.intercept
-
-    def mean_square(self, codes: Codes, layout: Layout, threads: int) -> Floats:
-        """Mean square over the sets of each record's φ(x)·θ + θ₀."""
-        scores = self.scores(codes, layout, threads)
-        return np.asarray(np.einsum("ik,ik->i", scores, scores) / scores.shape[1])
-
-
 class Information:
-    """The information at given weights, by chains of the field (a row per feature) of so many records."""
+    """The information at given weights, by a population of the field of so many records."""
 
-    def __init__(
-        self, codes: Codes, layout: Layout, rows: float, theta: Floats, intercept: float, threads: int = 1
-    ) -> None:
-        self.codes, self.layout, self.rows, self.threads = codes, layout, rows, threads
-        self.scale = rows / codes.shape[1]
-        scores = score_codes(codes, layout, theta, intercept, threads)
-        self.p = expit(scores)
-        self.weights = self.scale * self.p * (1 - self.p)
-        counts, diagonal = tally(codes, self.weights, layout, threads)
-        self.diagonal = diagonal
-        self.d = self.scale * counts
-        self._weights = self.weights.astype(np.float32)[:, None]
+    def __init__(self, population: Population, field: Field, rows: float, threads: int = 1) -> None:
+        self.population, self.field, self.rows, self.threads = population, field, rows, threads
+        scores = population.scores(field.theta, field.intercept)
+        self._p = population.map(expit, scores)
+        self._variance = population.map(lambda p: rows * p * (1 - p), self._p)
+        self._weights = population.map(lambda v: v.astype(np.float32)[:, None], self._variance)
+
+    @property
+    def total(self) -> float:
+        """What all records together tell of the intercept: n·E[p(1 − p)]."""
+        return float(self.population.mean(self._variance))
+
+    def diagonal(self) -> Floats:
+        """Of I, cell by cell."""
+        return np.asarray(self.population.cells(self._variance), np.float64)
+
+    def counts(self) -> Floats:
+        """The records in each cell, as the population expects them."""
+        return self.rows * self.population.shares()
 
     def expected(self) -> tuple[Floats, float]:
         """The positives in each cell, and in all, as the weights expect them."""
-        positive = self.scale * self.p
-        return tally(self.codes, positive, self.layout, self.threads)[1], float(positive.sum())
+        return self.rows * self.population.cells(self._p), self.rows * float(self.population.mean(self._p))
 
     def times(self, shifts: Shifts) -> Shifts:
         """I times some shifts of the weights."""
-        values = self._weights * shifts.scores(self.codes, self.layout, self.threads).astype(np.float32)
-        return self._tallied(values)
+        values = self.population.map(
+            lambda w, s: w * s.astype(np.float32), self._weights, self.scores(shifts)
+        )
+        return with_intercept(self.population.cells(values), self.population.mean(values))
 
-    def draw(self, normals: npt.NDArray[np.floating]) -> Shifts:
-        """Sums of ψ over the chains, with covariance I, from a normal number for each chain and set."""
-        return self._tallied((np.sqrt(self._weights) * normals).astype(np.float32))
+    def scores(self, shifts: Shifts) -> Values:
+        """φ(x)·θ + θ₀ of each member in each set."""
+        return self.population.scores(shifts[:-1], shifts[-1].astype(np.float64))
+
+    def draw(self, generators: Sequence[np.random.Generator], factor: float = 1.0) -> Shifts:
+        """Draws with covariance I times a factor: a column for each generator."""
+        variance = self.population.map(lambda v: factor * v, self._variance)
+        return self.population.draw(variance, generators)
 
     def variance(self, shifts: Shifts) -> Floats:
-        """The shifts' IᐟI-variance of predictions, Σ p(1 − p)(s − s̄)², for each set."""
-        scores = shifts.scores(self.codes, self.layout, self.threads)
-        weights = self.weights[:, None]
-        scores -= (weights * scores).sum(axis=0) / weights.sum()
-        return np.asarray((weights * scores**2).sum(axis=0))
+        """Σ p(1 − p)(s − s̄)² of the shifts' predictions s, for each set."""
+        scores = self.scores(shifts)
 
-    def solve(self, right: Shifts, precision: float, tolerance: float) -> Shifts:
+        def weighted(power: int) -> Any:
+            values = self.population.map(
+                lambda w, s: w * s.astype(np.float32) ** power, self._weights, scores
+            )
+            return self.population.mean(values)
+
+        return np.asarray(weighted(2) - weighted(1) ** 2 / self.total)
+
+    def solve(
+        self,
+        right: Shifts,
+        precision: float,
+        tolerance: float,
+        steps: int = _MOST_STEPS,
+        free: npt.NDArray[np.bool_] | None = None,
+    ) -> Shifts:
         """(I + ρ)⁻¹ times each set, until the residual is that small a share of what it was.
 
-        Conjugate gradients, preconditioned by the diagonal. Each set stops on its own.
+        Cells that are not ``free`` keep a shift of 0.
         """
-        threads, rho = self.threads, np.float32(precision)
-        divisor = (self.diagonal + precision).astype(np.float32)[:, None]
-        total = float(self.weights.sum())
+        rho = np.float32(precision)
+        divisor = np.append(self.diagonal() + precision, self.total).astype(np.float32)[:, None]
+        held = None if free is None else np.append(~free, False)
+
+        def product(direction: Shifts) -> Shifts:
+            bent = self.times(direction)
+            bent[:-1] += rho * direction[:-1]
+            if held is not None:
+                bent[held] = 0.0
+            return bent
 
         def dot(a: Shifts, b: Shifts) -> Floats:
-            return dot_sets(a.theta, b.theta, threads) + a.intercept * b.intercept
+            return dot_sets(a, b, self.threads)
 
-        def preconditioned(r: Shifts) -> Shifts:
-            return Shifts(r.theta / divisor, r.intercept / total)
-
-        found = Shifts(np.zeros_like(right.theta), np.zeros_like(right.intercept))
-        residual = Shifts(right.theta.copy(), right.intercept.copy())
-        direction = preconditioned(residual)
-        size = dot(residual, direction)
-        enough = tolerance**2 * size
-        for _ in range(_MOST_STEPS):
-            going = size > enough
-            if not going.any():
-                break
-            bent = self.times(direction)
-            bent.theta[:] += rho * direction.theta
-            step = np.zeros_like(size)
-            np.divide(size, dot(direction, bent), out=step, where=going)
-            _add(found, direction, step)
-            _add(residual, bent, -step)
-            better = preconditioned(residual)
-            before, size = size, np.where(going, dot(residual, better), 0.0)
-            keep = np.zeros_like(size)
-            np.divide(size, before, out=keep, where=going)
-            _add(better, direction, keep)
-            direction = better
-        return found
-
-    def _tallied(self, values: Sets) -> Shifts:
-        sums = tally_sets(self.codes, values, self.layout, self.threads)
-        # A sum over chains, in float64, for each set alone: what stands beside it must not matter.
-        return Shifts(sums, dot_sets(values, np.ones_like(values), self.threads))
-
-
-def _add(to: Shifts, other: Shifts, factor: Floats) -> None:
-    to.theta[:] += factor.astype(np.float32) * other.theta
-    to.intercept[:] += factor * other.intercept
+        if held is not None:
+            right = np.where(held[:, None], np.float32(0.0), right)
+        return solve(product, right, divisor, steps=steps, tolerance=tolerance, dot=dot)

@@ -1,8 +1,8 @@
 """Where each cell's weight sits in the flat parameter vectors μ and θ.
 
-The tables stand one after the other; within a plain table the cells are in C order (last feature
-fastest), within a hashed one they are its buckets. Everything in :mod:`agglearn.field` that speaks of
-"cell k" means this order.
+The tables stand one after the other; within a table the cells are in the order of its
+:class:`~agglearn.tables.cells.Cells`. Everything in :mod:`agglearn.field` that speaks of "cell k" means this
+order.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import prod
 
 import numpy as np
 import numpy.typing as npt
+
+from agglearn.tables.cells import Cells, DenseCells, HashedCells
 
 
 @dataclass(frozen=True)
@@ -26,26 +27,37 @@ class Layout:
         Number of modalities of each feature.
     scopes
         For each table the indices of its features, increasing.
-    hash_sizes
-        For each table its number of buckets, or 0 where the table is not hashed.
+    cells
+        For each table its cells.
     """
 
     cards: tuple[int, ...]
     scopes: tuple[tuple[int, ...], ...]
-    hash_sizes: tuple[int, ...]
+    cells: tuple[Cells, ...]
 
     @classmethod
     def plain(cls, cards: Sequence[int], scopes: Sequence[Sequence[int]]) -> Layout:
-        """A layout with no hashed table."""
-        return cls(tuple(cards), tuple(tuple(s) for s in scopes), (0,) * len(scopes))
+        """A layout whose tables have a cell for every combination."""
+        return cls.hashed(cards, scopes, [0] * len(scopes))
+
+    @classmethod
+    def hashed(cls, cards: Sequence[int], scopes: Sequence[Sequence[int]], buckets: Sequence[int]) -> Layout:
+        """A layout with so many buckets for each table, 0 for one that is not hashed."""
+        cells = tuple(
+            HashedCells(size) if size else DenseCells(tuple(cards[f] for f in scope))
+            for scope, size in zip(scopes, buckets, strict=True)
+        )
+        return cls(tuple(cards), tuple(tuple(s) for s in scopes), cells)
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
         """Cells of each table."""
-        return tuple(
-            hashed or prod(self.cards[f] for f in scope)
-            for scope, hashed in zip(self.scopes, self.hash_sizes, strict=True)
-        )
+        return tuple(cells.size for cells in self.cells)
+
+    @cached_property
+    def buckets(self) -> tuple[int, ...]:
+        """Buckets of each table, 0 where it is not hashed."""
+        return tuple(cells.buckets for cells in self.cells)
 
     @cached_property
     def offsets(self) -> npt.NDArray[np.int64]:
@@ -64,9 +76,10 @@ class Layout:
     def n_cells(self) -> int:
         return int(self.offsets[-1])
 
+    def part(self, t: int) -> slice:
+        """Where the cells of table ``t`` stand in a flat vector."""
+        return slice(int(self.offsets[t]), int(self.offsets[t + 1]))
+
     def table(self, vector: npt.NDArray[np.floating], t: int) -> npt.NDArray[np.floating]:
         """The part of a flat vector that belongs to table ``t``, in the table's own shape (a view)."""
-        part = vector[self.offsets[t] : self.offsets[t + 1]]
-        if self.hash_sizes[t]:
-            return part
-        return part.reshape([self.cards[f] for f in self.scopes[t]])
+        return vector[self.part(t)].reshape(self.cells[t].shape)

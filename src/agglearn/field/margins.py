@@ -27,6 +27,7 @@ from scipy.sparse import csr_array
 from scipy.special import xlogy
 
 from agglearn.field.layout import Layout
+from agglearn.runtime.random import Use, generator
 
 Floats = npt.NDArray[np.float64]
 CellNumbers = npt.NDArray[np.int64]
@@ -41,12 +42,27 @@ def pair_tables(layout: Layout) -> dict[tuple[int, int], int]:
     """For each pair of features that a plain table holds, the one with the fewest cells."""
     best: dict[tuple[int, int], int] = {}
     for t, scope in enumerate(layout.scopes):
-        if layout.hash_sizes[t]:
+        if not layout.cells[t].apart:
             continue
         for pair in combinations(scope, 2):
             if pair not in best or layout.sizes[t] < layout.sizes[best[pair]]:
                 best[pair] = t
     return dict(sorted(best.items()))
+
+
+def holders(layout: Layout, f: int) -> list[int]:
+    """The tables that hold a feature and tell it apart from their others."""
+    return [t for t, scope in enumerate(layout.scopes) if f in scope and layout.cells[t].apart]
+
+
+def single(layout: Layout, vector: npt.NDArray[np.floating], f: int) -> tuple[Floats, float]:
+    """Weighted sum over tables of what each says of a feature's modalities, and the sum of the weights."""
+    total, weight = np.zeros(layout.cards[f]), 0.0
+    for t in holders(layout, f):
+        cells_each = layout.sizes[t] / layout.cards[f]
+        total += marginal(layout, vector, t, (f,)) / cells_each
+        weight += 1 / cells_each
+    return total, weight
 
 
 def marginal(layout: Layout, vector: npt.NDArray[np.floating], t: int, features: Iterable[int]) -> Floats:
@@ -141,7 +157,7 @@ def unexplained(z: Floats, variance: Floats, margins: Sequence[Margin], seed: in
     weights = variance.reshape(-1)[cells]
     root = np.sqrt(weights)[:, None]
     probes = max(1, min(_PROBES, _PROBED_CELLS // cells.size))
-    drawn = np.random.Generator(np.random.Philox(seed)).standard_normal((cells.size, probes))
+    drawn = generator(seed, Use.PROBES).standard_normal((cells.size, probes))
     values = np.concatenate([z.reshape(-1, 1)[cells], drawn], axis=1) / root
     rest = beyond(values, weights, sums_over(margins, z.shape, cells))
     squares = np.square(root * rest).sum(axis=0)

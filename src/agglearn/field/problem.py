@@ -1,20 +1,45 @@
-"""From aggregated data to the flat vectors that a field is fitted on."""
+"""From aggregated data to everything a fit needs of it, as flat vectors."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from hashlib import sha256
 
 import numpy as np
 import numpy.typing as npt
 
 from agglearn.errors import TableError
 from agglearn.field.layout import Layout
+from agglearn.runtime.speech import option
 from agglearn.schema.schema import Schema
 from agglearn.tables.data import AggregatedData
 from agglearn.tables.table import Scope, Table
 
 Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class TableNoise:
+    """Standard deviations of the noise on the numbers of each table.
+
+    Attributes
+    ----------
+    counts, sums
+        On each count of records, and on each sum of the label: a number for each table.
+    """
+
+    counts: Floats
+    sums: Floats
+
+    def variance_of(self, cells: str, layout: Layout) -> Floats:
+        """σ² of ``counts`` or ``sums``, for each cell."""
+        return np.repeat(np.square(getattr(self, cells)), layout.sizes)
+
+    def rate_variance(self, t: int, rates: Floats) -> Floats:
+        """Variance that noise adds to c − d·q in cells of a table whose rates of positives are q."""
+        return np.asarray(self.sums[t] ** 2 + self.counts[t] ** 2 * rates**2)
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,6 +56,8 @@ class Problem:
         Records, and positives, in all.
     free
         Which cells have a weight to learn; the others were withheld and keep the start's.
+    noise
+        The noise on the numbers of each table; None where all are exact.
     """
 
     layout: Layout
@@ -39,11 +66,39 @@ class Problem:
     rows: float
     positives: float
     free: npt.NDArray[np.bool_] | None = None
+    noise: TableNoise | None = None
+
+    @property
+    def rate(self) -> float:
+        """The share of positives."""
+        return self.positives / self.rows
+
+    @property
+    def entropy(self) -> float:
+        """Entropy of the label, in nats."""
+        return float(-(self.rate * np.log(self.rate) + (1 - self.rate) * np.log1p(-self.rate)))
 
     @property
     def base_log_odds(self) -> float:
         """Log-odds of the share of positives."""
         return float(np.log(self.positives) - np.log(self.rows - self.positives))
+
+    def measured(self, t: int) -> npt.NDArray[np.bool_]:
+        """Which cells of a table were measured, flat."""
+        part = self.layout.part(t)
+        return np.ones(part.stop - part.start, bool) if self.free is None else self.free[part]
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A checksum of the tables, by which a run or a model knows its own."""
+        layout = self.layout
+        # The words are those of the first files: what they were fitted to is still known.
+        shape = f"Layout(cards={layout.cards!r}, scopes={layout.scopes!r}, hash_sizes={layout.buckets!r})"
+        digest = sha256(f"({shape}, {self.rows!r}, {self.positives!r})".encode())
+        for array in (self.d, self.c, self.free):
+            if array is not None:
+                digest.update(np.ascontiguousarray(array).data)
+        return digest.hexdigest()
 
 
 def make_problem(data: AggregatedData, label: str | None = None) -> Problem:
@@ -60,12 +115,21 @@ def make_problem(data: AggregatedData, label: str | None = None) -> Problem:
     d, c = np.empty(layout.n_cells), np.empty(layout.n_cells)
     free = np.ones(layout.n_cells, bool)
     for t, table in enumerate(data.tables.values()):
-        part = slice(int(layout.offsets[t]), int(layout.offsets[t + 1]))
+        part = layout.part(t)
         _refuse_impossible(table, k)
         d[part], c[part] = _scaled(table, k, data)
         if table.measured is not None:
             free[part] = table.measured.reshape(-1)
-    return Problem(layout, d, c, rows, positives, None if free.all() else free)
+    return Problem(layout, d, c, rows, positives, None if free.all() else free, _noise(data))
+
+
+def _noise(data: AggregatedData) -> TableNoise | None:
+    """The noise declared for each table, the same on counts and sums."""
+    noises = [table.noise for table in data.tables.values()]
+    if not any(noises):
+        return None
+    sigma = np.array([noise.sigma if noise else 0.0 for noise in noises])
+    return TableNoise(sigma, sigma)
 
 
 def heldout_problem(heldout: AggregatedData, train: AggregatedData, label: str | None = None) -> Problem:
@@ -88,18 +152,18 @@ def require_schema(data: AggregatedData, schema: Schema, what: str) -> None:
     """Refuse tables over other features than a field's, or over the same with other values."""
     if data.schema.features != schema.features:
         raise TableError(
-            f"{what} have another schema than the model: aggregate them with the training tables' (--split, "
-            "or --schema TRAIN.agg)"
+            f"{what} have another schema than the model: aggregate them with that of the training tables "
+            f"({option('split')}, or {option('schema', 'TRAIN.agg')})"
         )
 
 
 def layout_of(data: AggregatedData) -> Layout:
     """The layout of a field over these tables."""
     index = data.schema.index
-    return Layout(
-        cards=data.schema.cards,
-        scopes=tuple(tuple(index[f] for f in scope) for scope in data.tables),
-        hash_sizes=tuple(t.n_cells if t.hashed else 0 for t in data.tables.values()),
+    return Layout.hashed(
+        data.schema.cards,
+        [[index[f] for f in scope] for scope in data.tables],
+        [t.n_cells if t.hashed else 0 for t in data.tables.values()],
     )
 
 

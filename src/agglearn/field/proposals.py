@@ -95,7 +95,7 @@ def _law(layout: Layout, d: Floats, f: int) -> tuple[int, Floats]:
     neighbour, best, counts = -1, -1.0, np.empty((0, card))
     margin = np.zeros(card)
     for t, scope in enumerate(layout.scopes):
-        if f not in scope or layout.hash_sizes[t]:
+        if f not in scope or not layout.cells[t].apart:
             continue
         table = np.maximum(layout.table(d, t), 0.0).astype(np.float64)
         table = np.moveaxis(table, scope.index(f), -1).reshape(-1, card)

@@ -7,16 +7,23 @@ with their number, and on a busy machine the threads wait for each other many ti
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+Array = npt.NDArray[Any]
 
 
 def solve(
-    product: Callable[[Floats], Floats], right: Floats, diagonal: Floats, *, steps: int, tolerance: float
-) -> Floats:
+    product: Callable[[Array], Array],
+    right: Array,
+    diagonal: Array,
+    *,
+    steps: int,
+    tolerance: float,
+    dot: Callable[[Array, Array], Any] | None = None,
+) -> Array:
     """Solve A·v = b for a symmetric positive A, from v = 0.
 
     Parameters
@@ -24,28 +31,39 @@ def solve(
     product
         Gives A·v in an array of its own.
     right
-        b.
+        b; or several of them, a column each, that are solved side by side and stop each on its own.
     diagonal
         About the diagonal of A, by which the steps are scaled.
     steps, tolerance
-        Stop after so many steps, or where ‖b − A·v‖ is so small beside ‖b‖.
+        Stop after so many steps, or where ‖b − A·v‖ is so small beside ‖b‖, both measured by the diagonal.
+    dot
+        Inner products of columns; by default a sum in order.
     """
+    inner = dot or _dot
+    kind = right.dtype.type
     found, residual = np.zeros_like(right), right.copy()
-    small = tolerance**2 * _dot(right, right)
-    direction, along = np.zeros_like(right), 1.0
+    direction = residual / diagonal
+    along = inner(residual, direction)
+    enough = tolerance**2 * along
     for _ in range(steps):
-        if _dot(residual, residual) <= small:
+        going = along > enough
+        if not np.any(going):
             break
-        scaled = residual / diagonal
-        before, along = along, _dot(residual, scaled)
-        direction *= along / before
-        direction += scaled
         image = product(direction)
-        length = along / _dot(direction, image)
-        found += length * direction
-        residual -= length * image
+        bend = inner(direction, image)
+        going = going & (bend > 0)  # rounding may bend a singular A the wrong way: there it ends
+        if not np.any(going):
+            break
+        length = np.divide(along, bend, out=np.zeros_like(along), where=going)
+        found += length.astype(kind) * direction
+        residual -= length.astype(kind) * image
+        scaled = residual / diagonal
+        before, along = along, np.where(going, inner(residual, scaled), 0.0)
+        direction *= np.divide(along, before, out=np.zeros_like(along), where=going).astype(kind)
+        direction += scaled
     return found
 
 
-def _dot(a: Floats, b: Floats) -> float:
-    return float(np.einsum("i,i", a, b))
+def _dot(a: Array, b: Array) -> Any:
+    """A sum for each column, in the order of the rows."""
+    return np.asarray(np.einsum("i...,i...->...", a, b, dtype=np.float64))

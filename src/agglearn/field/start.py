@@ -33,15 +33,18 @@ candidates for the tree. So the chains always follow the field that μ describes
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from agglearn.errors import InputError
 from agglearn.field.layout import Layout
-from agglearn.field.margins import marginal, mutual_information, pair_tables
+from agglearn.field.margins import holders, marginal, mutual_information, pair_tables, single
+from agglearn.field.tree import rooted, spanning_tree
+from agglearn.runtime.random import Numbers
 
 Floats = npt.NDArray[np.float64]
 
@@ -58,7 +61,7 @@ class Start:
     mu
         Weight of each cell, float64; θ and the intercept are left to the trainer.
     chains
-        Codes of the chains, (n_chains, D).
+        Codes of the chains, a row for each feature.
     edges
         Tree edges as (parent, child), parents before their children.
     """
@@ -73,7 +76,7 @@ def tree_start(
     d: npt.NDArray[np.floating],
     rows: float,
     n_chains: int,
-    seed: int,
+    numbers: Numbers,
     *,
     smoothing: float = 1.0,
 ) -> Start:
@@ -89,13 +92,13 @@ def tree_start(
         Number of records.
     n_chains
         Number of chains to draw.
-    seed
-        Seed of the draws; the same chains come back whatever the machine or its threads.
+    numbers
+        The random numbers of the draws; the same chains come back whatever the machine or its threads.
     smoothing
         Pseudo-records added to each single and each pair, more than 0.
     """
-    edges = _rooted(layout.n_features, _spanning_tree(mutual_information(layout, d)))
-    return _start(layout, d, rows, n_chains, seed, smoothing, edges)
+    edges = rooted(layout.n_features, spanning_tree(mutual_information(layout, d)))
+    return _start(layout, d, rows, n_chains, numbers, smoothing, edges)
 
 
 def independent_start(
@@ -103,12 +106,17 @@ def independent_start(
     d: npt.NDArray[np.floating],
     rows: float,
     n_chains: int,
-    seed: int,
+    numbers: Numbers,
     *,
     smoothing: float = 1.0,
 ) -> Start:
     """The start with independent features; parameters as in :func:`tree_start`."""
-    return _start(layout, d, rows, n_chains, seed, smoothing, ())
+    return _start(layout, d, rows, n_chains, numbers, smoothing, ())
+
+
+# of a layout, d, rows, a number of chains, and random numbers
+Starter: TypeAlias = Callable[[Layout, Floats, float, int, Numbers], Start]
+STARTS: Mapping[str, Starter] = {"tree": tree_start, "independent": independent_start}
 
 
 def _start(
@@ -116,7 +124,7 @@ def _start(
     d: npt.NDArray[np.floating],
     rows: float,
     n_chains: int,
-    seed: int,
+    numbers: Numbers,
     smoothing: float,
     edges: tuple[tuple[int, int], ...],
 ) -> Start:
@@ -124,7 +132,7 @@ def _start(
         raise InputError(
             f"smoothing is {smoothing}: it must be more than 0, or empty cells have no logarithm"
         )
-    singles = [_single(layout, d, rows, smoothing, f) for f in range(layout.n_features)]
+    singles = [_law(layout, d, rows, smoothing, f) for f in range(layout.n_features)]
     tables = pair_tables(layout)
     mu = np.zeros(layout.n_cells)
     for f, share in enumerate(singles):
@@ -132,7 +140,7 @@ def _start(
         if home is not None:
             _place(layout, mu, home, (f,), np.log(share))
 
-    rng = np.random.Generator(np.random.Philox(seed))
+    rng = numbers.generator()
     columns = np.empty((layout.n_features, n_chains), np.uint16)
     for root in sorted(set(range(layout.n_features)) - {child for _, child in edges}):
         everyone = np.zeros(n_chains, np.uint16)
@@ -148,16 +156,12 @@ def _start(
         ratio = np.log(given)
         ratio -= np.log(singles[child])
         _place(layout, mu, t, pair, ratio if parent < child else ratio.T)
-    return Start(mu, np.ascontiguousarray(columns.T), edges)
+    return Start(mu, columns, edges)
 
 
-def _single(layout: Layout, d: npt.NDArray[np.floating], rows: float, smoothing: float, f: int) -> Floats:
+def _law(layout: Layout, d: npt.NDArray[np.floating], rows: float, smoothing: float, f: int) -> Floats:
     """Smoothed law of one feature, from every plain table that holds it; uniform if none does."""
-    counts = np.zeros(layout.cards[f])
-    for t, scope in enumerate(layout.scopes):
-        if f in scope and not layout.hash_sizes[t]:
-            cells_each = layout.sizes[t] / layout.cards[f]
-            counts += marginal(layout, d, t, (f,)) / cells_each
+    counts, _ = single(layout, d, f)
     return _shares(np.maximum(counts, 0.0), rows, smoothing, np.full(counts.size, 1 / counts.size))
 
 
@@ -185,8 +189,7 @@ def _shares(counts: Floats, rows: float, smoothing: float, prior: Floats) -> Flo
 
 def _home(layout: Layout, f: int) -> int | None:
     """The plain table with the fewest cells that holds a feature."""
-    holders = [t for t, scope in enumerate(layout.scopes) if f in scope and not layout.hash_sizes[t]]
-    return min(holders, key=lambda t: layout.sizes[t], default=None)
+    return min(holders(layout, f), key=lambda t: layout.sizes[t], default=None)
 
 
 def _place(layout: Layout, mu: Floats, t: int, features: Sequence[int], term: Floats) -> None:
@@ -217,43 +220,3 @@ def _draw(rng: np.random.Generator, parent: npt.NDArray[np.uint16], given: Float
     values = np.empty(parent.size, np.uint16)
     values[order] = np.repeat(np.tile(np.arange(n_values, dtype=np.uint16), n_groups), taken.reshape(-1))
     return values
-
-
-def _spanning_tree(weights: dict[tuple[int, int], float]) -> list[tuple[int, int]]:
-    """Edges of the spanning forest of greatest weight (Kruskal; ties by feature order)."""
-    leader: dict[int, int] = {}
-
-    def find(f: int) -> int:
-        while leader.get(f, f) != f:
-            f = leader[f]
-        return f
-
-    edges = []
-    for pair in sorted(weights, key=lambda pair: (-weights[pair], pair)):
-        a, b = (find(f) for f in pair)
-        if a != b:
-            leader[a] = b
-            edges.append(pair)
-    return edges
-
-
-def _rooted(n_features: int, edges: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """The edges turned away from the first feature of each component, parents first."""
-    neighbours: list[list[int]] = [[] for _ in range(n_features)]
-    for a, b in edges:
-        neighbours[a].append(b)
-        neighbours[b].append(a)
-    seen: set[int] = set()
-    rooted: list[tuple[int, int]] = []
-    for root in range(n_features):
-        if root in seen:
-            continue
-        seen.add(root)
-        waiting = [root]
-        for parent in waiting:
-            for child in sorted(neighbours[parent]):
-                if child not in seen:
-                    seen.add(child)
-                    waiting.append(child)
-                    rooted.append((parent, child))
-    return tuple(rooted)

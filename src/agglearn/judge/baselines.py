@@ -19,18 +19,17 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import coo_array, csr_matrix
-from scipy.sparse.csgraph import breadth_first_order, minimum_spanning_tree
+from scipy.sparse import csr_matrix
 from scipy.special import expit
 
 from agglearn.errors import InputError, TableError
 from agglearn.field.kernels.score import score_codes
 from agglearn.field.layout import Layout
-from agglearn.field.margins import marginal, mutual_information, pair_tables
+from agglearn.field.margins import marginal, mutual_information, pair_tables, single
 from agglearn.field.problem import Problem
+from agglearn.field.tree import rooted, spanning_tree
 from agglearn.runtime.memory import require
 from agglearn.schema.features import Codes
-from agglearn.tables.cells import hashed_cells
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -124,7 +123,7 @@ def pair_models(
     gains = _gains(d, c, starts, intercepts, w, l2)
     models = []
     for k, (pair, (_, _, hashed)) in enumerate(parts.items()):
-        layout = Layout(problem.layout.cards, (pair,), (hashed,))
+        layout = Layout.hashed(problem.layout.cards, [pair], [hashed])
         weights = w[starts[k] : starts[k + 1]]
         models.append(PairModel(layout, weights, float(intercepts[k]), float(gains[k])))
     return models
@@ -262,13 +261,7 @@ def _cells(codes: Codes, layout: Layout, t: int) -> Ints:
     own = np.ascontiguousarray(codes[scope])
     cards = np.array([layout.cards[f] for f in scope])
     unknown = (own >= cards[:, None]).any(axis=0)
-    if layout.hash_sizes[t]:
-        cells: Ints = hashed_cells(own, layout.hash_sizes[t])
-    else:
-        cells = np.zeros(codes.shape[1], np.int64)
-        for card, row in zip(cards, own, strict=True):
-            cells = cells * card + row
-    return np.where(unknown, -1, cells + layout.offsets[t])
+    return np.where(unknown, -1, layout.cells[t].find(own) + layout.offsets[t])
 
 
 def _check_l2(l2: float) -> None:
@@ -283,18 +276,11 @@ def _possible(d: Floats, c: Floats) -> tuple[Floats, Floats]:
 
 
 def _single(problem: Problem, vector: Floats, f: int) -> Floats:
-    """The sums of a feature's modalities, over all plain tables that hold it.
-
-    Each table weighs by the inverse of the cells it sums for one modality: the best weights if all cells
-    carry the same noise, and no matter if the tables agree.
-    """
-    layout = problem.layout
-    holders = [t for t, s in enumerate(layout.scopes) if f in s and not layout.hash_sizes[t]]
-    if not holders:
+    """The sums of a feature's modalities, as all tables together tell them."""
+    total, weight = single(problem.layout, vector, f)
+    if not weight:
         raise TableError(f"feature number {f + 1} is in hashed tables only: its own counts are not known")
-    shares = [layout.cards[f] / layout.sizes[t] for t in holders]
-    sums = [marginal(layout, vector, t, (f,)) for t in holders]
-    return np.asarray(np.average(sums, axis=0, weights=shares))
+    return total / weight
 
 
 def _pair_counts(
@@ -311,8 +297,8 @@ def _pair_counts(
     for t, scope in enumerate(layout.scopes):
         is_wanted = wanted is None or scope in wanted
         if is_wanted and scope not in counts and len(scope) == min(2, layout.n_features):
-            part = slice(int(layout.offsets[t]), int(layout.offsets[t + 1]))
-            counts[scope] = (problem.d[part], problem.c[part], layout.hash_sizes[t])
+            part = layout.part(t)
+            counts[scope] = (problem.d[part], problem.c[part], layout.buckets[t])
     return counts
 
 
@@ -387,21 +373,10 @@ def _tree(problem: Problem) -> Sequence[tuple[int | None, int]]:
     rate = problem.positives / problem.rows
     among_positives = mutual_information(layout, problem.c)
     among_negatives = mutual_information(layout, problem.d - problem.c)
-    # 1 is added because a weight of 0 means no edge to scipy; it adds the same to every spanning tree.
     weights = {
-        pair: 1.0 + rate * among_positives[pair] + (1 - rate) * among_negatives[pair]
-        for pair in among_positives
+        pair: rate * among_positives[pair] + (1 - rate) * among_negatives[pair] for pair in among_positives
     }
-    rows, columns = np.array(list(weights), np.int32).reshape(-1, 2).T
-    shape = (layout.n_features, layout.n_features)
-    graph = coo_array((-np.array(list(weights.values())), (rows, columns)), shape=shape).tocsr()
-    forest = minimum_spanning_tree(graph)
-    edges: list[tuple[int | None, int]] = []
-    reached: set[int] = set()
-    for root in range(layout.n_features):
-        if root in reached:
-            continue
-        order, parents = breadth_first_order(forest, root, directed=False)
-        reached.update(order.tolist())
-        edges += [(None if f == root else int(parents[f]), int(f)) for f in order]
-    return edges
+    edges = rooted(layout.n_features, spanning_tree(weights))
+    children = {child for _, child in edges}
+    roots = [f for f in range(layout.n_features) if f not in children]
+    return [*((None, root) for root in roots), *edges]

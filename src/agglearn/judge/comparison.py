@@ -234,7 +234,7 @@ class _Training:
     @cached_property
     def with_singles(self) -> Problem:
         """The problem, where it has hashed tables with those of the single features beside them."""
-        if not any(self.problem.layout.hash_sizes):
+        if all(cells.apart for cells in self.problem.layout.cells):
             return self.problem
         singles = self._tables([(name,) for name in self.how.schema.names], None)
         return self._problem({**self._tables(self.how.scopes, self.how.hash_size), **singles})
@@ -332,7 +332,7 @@ def _fit(
     model: LogOddsModel
     if name == "maxent":
         fitted = fit(problem, replace(how.settings, lambda_theta=l2), threads=how.threads)
-        model = LogOddsModel(problem.layout, fitted.theta, fitted.intercept)
+        model = LogOddsModel(problem.layout, fitted.field.theta, fitted.field.intercept)
     elif name == "naive_bayes":
         model = naive_bayes(tables, l2)
     elif name == "tan":

@@ -163,21 +163,33 @@ def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _manifest_digest(document: Mapping[str, Any]) -> str:
+def _seal(document: Mapping[str, Any]) -> str:
     body = {k: v for k, v in document.items() if k != "sha256"}
     return _digest(json.dumps(body, sort_keys=True, ensure_ascii=False).encode())
 
 
+def write_sealed(path: Path, document: dict[str, Any]) -> None:
+    """Write a JSON object with its own checksum in it."""
+    document = json.loads(json.dumps(document))  # tuples become lists before they are summed
+    document["sha256"] = _seal(document)
+    path.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def read_sealed(path: Path) -> dict[str, Any]:
+    """Read a JSON object that :func:`write_sealed` wrote, verified by its checksum."""
+    document = read_json(path)
+    if document.get("sha256") != _seal(document):
+        raise StoreError(f"{path} was changed after it was written: make it again")
+    return document
+
+
 def write_manifest(folder: Path, document: dict[str, Any]) -> None:
     """Write the manifest of a folder, with its own checksum."""
-    document = json.loads(json.dumps(document))  # tuples become lists before they are summed
-    document["sha256"] = _manifest_digest(document)
-    text = json.dumps(document, indent=1, ensure_ascii=False)
-    (folder / MANIFEST).write_text(text + "\n", encoding="utf-8")
+    write_sealed(folder / MANIFEST, document)
 
 
-def read_manifest(folder: Path, format_name: str, version: int) -> dict[str, Any]:
-    """Read and verify the manifest of a folder of one format and version."""
+def read_manifest(folder: Path, format_name: str, version: int, oldest: int | None = None) -> dict[str, Any]:
+    """Read and verify the manifest of a folder of one format, of this version or back to the oldest."""
     folder = Path(folder)
     if not folder.exists():
         raise StoreError(f"{folder} does not exist")
@@ -186,12 +198,12 @@ def read_manifest(folder: Path, format_name: str, version: int) -> dict[str, Any
     document = read_json(folder / MANIFEST)
     if document.get("format") != format_name:
         raise StoreError(f"{folder}: expected {format_name}, found {document.get('format')!r}")
-    if document.get("version") != version:
+    if document.get("version") not in range(version if oldest is None else oldest, version + 1):
         raise StoreError(
             f"{folder}: format version {document.get('version')!r}, and this agglearn reads {version}: "
             "use the agglearn that wrote it, or write it again"
         )
-    if document.get("sha256") != _manifest_digest(document):
+    if document.get("sha256") != _seal(document):
         raise StoreError(f"{folder / MANIFEST} was changed after it was written: make it again")
     return document
 

@@ -2,52 +2,34 @@
 
 A checkpoint is a folder ``iteration-000120`` inside the folder given, written whole or not at all. The
 two newest are kept: a kill at any moment leaves at least the one before. Where penalties are chosen first
-(:mod:`.choose`), ``fold-1``, ``fold-2`` … hold checkpoints of the fits that this begins with, and give way to
-``choice`` once it is made.
+(:mod:`.select.choose`), ``fold-1``, ``fold-2`` … hold checkpoints of the fits that this begins with, and give
+way to ``choice`` once it is made.
 """
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from agglearn.errors import AgglearnError, InputError, StoreError
 from agglearn.field.engines.protocol import Engine
+from agglearn.field.layout import Layout
 from agglearn.field.problem import Problem
 from agglearn.runtime.files import new_folder, read_arrays, read_manifest, write_arrays, write_manifest
+from agglearn.runtime.speech import option
 from agglearn.train.settings import FitSettings
-from agglearn.train.step import Weights
+from agglearn.train.state import FitState, Iterates, Iteration
 
 FORMAT = "agglearn.checkpoint"
-VERSION = 1
+VERSION = 2
 _NAME, _FOLD, _CHOICE = "iteration-", "fold-", "choice"
 _KEPT = 2
-
-Floats = npt.NDArray[np.float64]
-
-
-@dataclass
-class FitState:
-    """All that training knows after some iterations."""
-
-    weights: Weights
-    lambda_theta: float
-    iteration: int = 0
-    step_scale: float = 1.0
-    best_misfit: float = np.inf
-    bad_iterations: int = 0
-    theta_seen: Floats = field(default_factory=lambda: np.zeros(0))
-    intercept_seen: float = 0.0
-    stopped_because: str | None = None
-    history: list[dict[str, Any]] = field(default_factory=list)
 
 
 @dataclass
@@ -68,7 +50,7 @@ class Checkpoints:
     def __post_init__(self) -> None:
         self.folder = Path(self.folder)
         if not self.every >= 0:
-            raise InputError(f"checkpoint-every {self.every} must be at least 0")
+            raise InputError(f"{option('checkpoint_every')} {self.every} must be at least 0")
         if self.folder.exists() and not self.folder.is_dir():
             raise StoreError(f"{self.folder} is a file: checkpoints need a folder")
         ours = (_NAME, _FOLD, _CHOICE, ".")
@@ -79,14 +61,14 @@ class Checkpoints:
 
     def resume(self, problem: Problem, settings: FitSettings, engine: Engine, state: FitState) -> FitState:
         """The newest state on disk (with the engine put there too), or the one given where none is."""
-        self._identity = {"tables": fingerprint(problem), "settings": asdict(settings)}
+        self._identity = {"tables": problem.fingerprint, "settings": settings.to_json()}
         self._prepare()
         damaged: dict[Path, Exception] = {}
         for path in self.found():
             try:
                 manifest = read_manifest(path, FORMAT, VERSION)
                 _refuse_other_run(path, manifest["identity"], self._identity)
-                resumed = _read(path, manifest, engine)
+                resumed = _read(path, manifest, problem.layout, engine)
             except _OtherRunError:
                 raise
             except (AgglearnError, LookupError, TypeError, ValueError, pa.ArrowException) as error:
@@ -137,13 +119,13 @@ class Checkpoints:
         if not path.exists():
             return None
         document = read_manifest(path, FORMAT, VERSION)
-        _refuse_other_run(path, document["identity"], {"tables": tables, "settings": asdict(settings)})
+        _refuse_other_run(path, document["identity"], {"tables": tables, "settings": settings.to_json()})
         choice: dict[str, Any] = document["choice"]
         return choice
 
     def keep_choice(self, tables: list[str], settings: FitSettings, choice: dict[str, Any]) -> None:
         """Write what was chosen, and drop the fits it began with."""
-        identity = {"tables": tables, "settings": asdict(settings)}
+        identity = {"tables": tables, "settings": settings.to_json()}
         with new_folder(self.folder / _CHOICE, FORMAT) as folder:
             document = {"format": FORMAT, "version": VERSION, "identity": identity, "choice": choice}
             write_manifest(folder, document)
@@ -158,27 +140,18 @@ class _OtherRunError(StoreError):
 def _refuse_other_run(path: Path, found: dict[str, Any], wanted: dict[str, Any]) -> None:
     if found["tables"] != wanted["tables"]:
         raise _OtherRunError(f"{path} is of a run on other tables: give those, or another folder")
-    for name, value in wanted["settings"].items():
-        was = found["settings"].get(name)
-        if was != value:
+    settings = [{**document["settings"], **document["settings"]["training"]} for document in (found, wanted)]
+    for name, value in settings[1].items():
+        was = settings[0].get(name)
+        if was != value and name != "training":
             raise _OtherRunError(
-                f"{path} is of a run with {name.replace('_', '-')} {was}, not {value}: give the same "
-                "settings, or another folder"
+                f"{path} is of a run with {option(name)} {was}, not {value}: give the same settings, or "
+                "another folder"
             )
 
 
-def fingerprint(problem: Problem) -> str:
-    """A checksum of the tables a field is fitted to."""
-    digest = hashlib.sha256(repr((problem.layout, problem.rows, problem.positives)).encode())
-    for array in (problem.d, problem.c, problem.free):
-        if array is not None:
-            digest.update(np.ascontiguousarray(array).data)
-    return digest.hexdigest()
-
-
 def _write(target: Path, identity: dict[str, Any], engine: Engine, state: FitState) -> None:
-    weights = asdict(state.weights)
-    arrays = {k: v for k, v in weights.items() if isinstance(v, np.ndarray)}
+    arrays = {k: v for k, v in vars(state.weights).items() if isinstance(v, np.ndarray)}
     with new_folder(target, FORMAT) as folder:
         write_manifest(
             folder,
@@ -204,19 +177,24 @@ def _write(target: Path, identity: dict[str, Any], engine: Engine, state: FitSta
                 "iteration": state.iteration,
                 "bad_iterations": state.bad_iterations,
                 "stopped_because": state.stopped_because,
-                "history": state.history,
+                "history": [entry.to_json() for entry in state.history],
             },
         )
 
 
-def _read(path: Path, manifest: dict[str, Any], engine: Engine) -> FitState:
+def _read(path: Path, manifest: dict[str, Any], layout: Layout, engine: Engine) -> FitState:
     arrays = read_arrays(path, manifest["weights"])
     engine_state = read_arrays(path, manifest["engine"])
     seen = read_arrays(path, manifest["seen"])["theta"]
     scalars = {name: float.fromhex(text) for name, text in manifest["scalars"].items()}
     engine.set_state(engine_state)
     return FitState(
-        weights=Weights(**arrays, intercept=scalars["intercept"], intercept_mean=scalars["intercept_mean"]),
+        weights=Iterates(
+            layout,
+            **arrays,
+            intercept=scalars["intercept"],
+            intercept_mean=scalars["intercept_mean"],
+        ),
         lambda_theta=scalars["lambda_theta"],
         iteration=manifest["iteration"],
         step_scale=scalars["step_scale"],
@@ -225,5 +203,5 @@ def _read(path: Path, manifest: dict[str, Any], engine: Engine) -> FitState:
         theta_seen=seen,
         intercept_seen=scalars["intercept_seen"],
         stopped_because=manifest["stopped_because"],
-        history=manifest["history"],
+        history=[Iteration.from_json(entry) for entry in manifest["history"]],
     )

@@ -1,37 +1,32 @@
-"""How a field is fitted."""
+"""How a field is fitted: what a user turns, and what serves experiments."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Literal
 
 import numpy as np
 
 from agglearn.errors import InputError
+from agglearn.runtime.speech import option
 
 Penalty = float | Literal["auto"] | None
 
+ENGINES = ("local", "exact")
 _GRADIENTS = ("rescaled", "plain")
 _STARTS = ("tree", "independent")
-_ENGINES = ("local", "exact")
-_LAMBDA_MU = 0.1
+_LAMBDA_MU = 0.1  # better by 0.0006 than 1 on five splits of Adult (docs/method.md)
+_ROWS_A_CHAIN = 3.0  # averaging over iterations makes a chain worth many records (docs/paper.md, chains)
+_FEWEST_CHAINS, _MOST_CHAINS = 10_000, 1_000_000
 
 
 @dataclass(frozen=True)
-class FitSettings:
-    """How a field is fitted. The defaults need no tuning on real data.
+class TrainingSettings:
+    """How training goes about it. The defaults need no tuning on real data; others serve experiments.
 
     Attributes
     ----------
-    lambda_theta, lambda_mu
-        Penalties on θ, and on how far μ goes from its start. ``"auto"`` chooses on held-out tables
-        (:mod:`.choose`), where there are some. None, or ``"auto"`` without such tables, finds λ_θ by a rule
-        while training (:mod:`.penalty`), and takes 0.1 for λ_μ; where λ_θ is chosen, λ_μ is chosen with it
-        unless it is a number.
-    iterations
-        The most iterations.
-    chains
-        Number of chains of the local engine; None chooses by the number of records.
     growth
         The chains start as one ``growth``-th of their number and double every few iterations.
     step_mu
@@ -51,21 +46,10 @@ class FitSettings:
         ``tree`` or ``independent``.
     averaging
         Whether the weights kept are an average over iterations, rather than the last ones.
-    engine
-        ``local`` or ``exact``.
     exact_up_to, proposals
         Features with more modalities than this are drawn by so many Metropolis proposals.
-    tolerance
-        Training stops when the predicted log-odds move by less than this (root mean square over the
-        chains) between two looks, ten iterations apart.
-    seed
-        Seed of the chains.
     """
 
-    lambda_theta: Penalty = None
-    lambda_mu: Penalty = None
-    iterations: int = 500
-    chains: int | None = None
     growth: int = 4
     step_mu: float = 8.0
     step_theta: float = 0.5
@@ -76,41 +60,69 @@ class FitSettings:
     marginal_label: bool = True
     start: str = "tree"
     averaging: bool = True
-    engine: str = "local"
     exact_up_to: int = 100
     proposals: int = 2
-    tolerance: float = 0.05
-    seed: int = 0
 
     def __post_init__(self) -> None:
-        for name, allowed in (("gradient", _GRADIENTS), ("start", _STARTS), ("engine", _ENGINES)):
-            if getattr(self, name) not in allowed:
-                raise InputError(f"{name} {getattr(self, name)!r} is not one of {', '.join(allowed)}")
-        least: dict[str, float] = {
-            "lambda_theta": 0,
-            "lambda_mu": 0,
-            "iterations": 1,
-            "growth": 1,
-            "exact_up_to": 1,
-            "proposals": 1,
-            "tolerance": 0,
-            "seed": 0,
-        }
-        for name, bound in least.items():
-            value = getattr(self, name)
-            if name.startswith("lambda") and (value is None or value == "auto"):
-                continue
-            if isinstance(value, str):
-                raise InputError(f"{name.replace('_', '-')} {value!r} is neither a number nor auto")
-            if not (np.isfinite(value) and value >= bound):
-                raise InputError(f"{name.replace('_', '-')} {value} must be at least {bound:g}")
+        _one_of(self, "gradient", _GRADIENTS)
+        _one_of(self, "start", _STARTS)
+        for name in ("growth", "exact_up_to", "proposals"):
+            _at_least(self, name, 1)
         for name in ("step_mu", "step_theta", "first_step_theta"):
             if not 0 < getattr(self, name) < np.inf:
-                raise InputError(f"{name.replace('_', '-')} {getattr(self, name)} must be above 0")
+                raise InputError(f"{option(name)} {getattr(self, name)} must be above 0")
         if not 0 <= self.rate_memory < 1:
-            raise InputError(f"rate-memory {self.rate_memory} must be at least 0 and below 1")
-        if self.chains is not None and self.chains < 2:
-            raise InputError(f"chains {self.chains} must be at least 2")
+            raise InputError(f"{option('rate_memory')} {self.rate_memory} must be at least 0 and below 1")
+
+
+@dataclass(frozen=True)
+class FitSettings:
+    """What a user turns.
+
+    Attributes
+    ----------
+    lambda_theta, lambda_mu
+        Penalties on θ, and on how far μ goes from its start. ``"auto"`` chooses on held-out tables
+        (:mod:`.select.choose`), where there are some. None, or ``"auto"`` without such tables, finds λ_θ by a
+        rule while training (:mod:`.penalty`), and takes 0.1 for λ_μ; where λ_θ is chosen, λ_μ is chosen with
+        it unless it is a number.
+    iterations
+        The most iterations.
+    chains
+        Number of chains of the local engine; None chooses by the number of records.
+    engine
+        ``local`` or ``exact``.
+    tolerance
+        Training stops when the predicted log-odds move by less than this (root mean square over the
+        chains) between two looks, ten iterations apart.
+    seed
+        Seed of the chains.
+    training
+        How training goes about it.
+    """
+
+    lambda_theta: Penalty = None
+    lambda_mu: Penalty = None
+    iterations: int = 500
+    chains: int | None = None
+    engine: str = "local"
+    tolerance: float = 0.05
+    seed: int = 0
+    training: TrainingSettings = field(default_factory=TrainingSettings)
+
+    def __post_init__(self) -> None:
+        _one_of(self, "engine", ENGINES)
+        for name in ("lambda_theta", "lambda_mu"):
+            value = getattr(self, name)
+            if isinstance(value, str) and value != "auto":
+                raise InputError(f"{option(name)} {value!r} is neither a number nor auto")
+            if not isinstance(value, str | None):
+                _at_least(self, name, 0)
+        _at_least(self, "iterations", 1)
+        _at_least(self, "tolerance", 0)
+        _at_least(self, "seed", 0)
+        if self.chains is not None:
+            _at_least(self, "chains", 2)
 
     @property
     def to_choose(self) -> tuple[str, ...]:
@@ -133,4 +145,33 @@ class FitSettings:
         """The number of chains for so many records."""
         if self.chains is not None:
             return self.chains
-        return int(np.clip(rows / 3, 10_000, 1_000_000))
+        return int(np.clip(rows / _ROWS_A_CHAIN, _FEWEST_CHAINS, _MOST_CHAINS))
+
+    def to_json(self) -> dict[str, Any]:
+        """The settings as plain JSON values."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> FitSettings:
+        """The settings that :meth:`to_json` gave, or a file of version 1, where all stood side by side."""
+        own = {f.name for f in fields(cls)} - {"training"}
+        nested = {f.name for f in fields(TrainingSettings)}
+        flat = {**document, **document.get("training", {})}
+        flat.pop("training", None)
+        odd = sorted(flat.keys() - own - nested)
+        if odd:
+            raise ValueError(f"there is no setting {odd[0]!r}")
+        training = TrainingSettings(**{k: v for k, v in flat.items() if k in nested})
+        return cls(**{k: v for k, v in flat.items() if k in own}, training=training)
+
+
+def _one_of(settings: object, name: str, allowed: tuple[str, ...]) -> None:
+    value = getattr(settings, name)
+    if value not in allowed:
+        raise InputError(f"{option(name)} {value!r} is not one of {', '.join(allowed)}")
+
+
+def _at_least(settings: object, name: str, least: float) -> None:
+    value = getattr(settings, name)
+    if not (np.isfinite(value) and value >= least):
+        raise InputError(f"{option(name)} {value} must be at least {least:g}")

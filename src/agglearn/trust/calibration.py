@@ -25,15 +25,15 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import bdtr, bdtrc, chdtrc
+from scipy.special import bdtr, bdtrc, chdtrc, expit
 
-from agglearn.field.kernels.score import tally
+from agglearn.field.field import Field
 from agglearn.field.layout import Layout
+from agglearn.field.population import Moments, Population
 from agglearn.field.problem import Problem
 from agglearn.schema.schema import Schema
 
 Floats = npt.NDArray[np.float64]
-Codes = npt.NDArray[np.uint16]
 
 FAR = 3.0  # |z| from which a cell is counted as far off
 _FEWEST_EXPECTED = 5.0
@@ -152,25 +152,21 @@ class Calibration:
 def calibrate(
     heldout: Problem,
     schema: Schema,
-    codes: Codes,
-    p: Floats,
-    threads: int = 1,
-    *,
-    draws: int = 1,
-    noise: Floats | None = None,
+    population: Population,
+    field: Field,
 ) -> Calibration:
     """Compare the labels of held-out tables with what a field expects of each cell.
 
     Parameters
     ----------
     heldout, schema
-        The tables of other records, and the features they are over.
-    codes, p
-        Chains of the field, a row per feature, and their probability of a positive.
-    draws, noise
-        As in :func:`agglearn.field.heldout.score_heldout`.
+        The tables of other records with the noise on them, and the features they are over.
+    population
+        Stands for the law of X.
+    field
+        The field whose predictions are judged.
     """
-    tables = _tables(heldout, codes, p, threads, _dependence(p, draws), noise)
+    tables = _tables(heldout, population.over(heldout.layout), field)
     judged = [(group, _judge(group)) for group in tables]
     singles = [(group, _judge(group)) for group in _singles(tables, heldout.layout)]
     cells = sum(found.z.size for _, found in judged)
@@ -199,7 +195,7 @@ class _Group:
     p: Floats
     p_squared: Floats
     measured: npt.NDArray[np.bool_]
-    noise_variance: float  # of each number
+    noise: tuple[float, float]  # variances of each count and of each sum
     dependence: float
 
 
@@ -215,33 +211,29 @@ class _Judged:
     unjudged: float
 
 
-def _tables(
-    heldout: Problem, codes: Codes, p: Floats, threads: int, dependence: float, noise: Floats | None
-) -> list[_Group]:
-    layout = heldout.layout
-    chains, total = tally(codes, p, layout, threads)
-    squares = tally(codes, p * p, layout, threads)[1]
+def _tables(heldout: Problem, population: Population, field: Field) -> list[_Group]:
+    layout, size = heldout.layout, population.size
+    p = population.map(expit, population.over(field.layout).scores(field.theta, field.intercept))
+    vectors = [population.shares(), population.cells(p), population.cells(population.map(np.square, p))]
+    dependence = _dependence(population.moments(p))
     groups = []
     for t, scope in enumerate(layout.scopes):
-        d, c, m, sums, sums_of_squares = (
-            layout.table(v, t).astype(np.float64, copy=False)
-            for v in (heldout.d, heldout.c, chains, total, squares)
-        )
-        measured = np.ones(d.shape, bool)
-        if heldout.free is not None:
-            measured = heldout.free[layout.offsets[t] : layout.offsets[t + 1]].reshape(d.shape)
-        variance = 0.0 if noise is None else float(noise[t]) ** 2
-        hashed = bool(layout.hash_sizes[t])
-        groups.append(_Group(scope, hashed, d, c, m, sums, sums_of_squares, measured, variance, dependence))
+        d, c = (layout.table(v, t).astype(np.float64, copy=False) for v in (heldout.d, heldout.c))
+        chains, total, squares = (np.asarray(size * layout.table(v, t), np.float64) for v in vectors)
+        measured = heldout.measured(t).reshape(d.shape)
+        noise = (0.0, 0.0)
+        if heldout.noise is not None:
+            noise = float(heldout.noise.counts[t]) ** 2, float(heldout.noise.sums[t]) ** 2
+        hashed = not layout.cells[t].apart
+        groups.append(_Group(scope, hashed, d, c, chains, total, squares, measured, noise, dependence))
     return groups
 
 
-def _dependence(p: Floats, draws: int) -> float:
+def _dependence(p: Moments) -> float:
     """How many draws of one chain are worth one that is independent."""
-    spread = float(np.var(p))
-    if draws == 1 or spread == 0:
+    if p.groups == p.members or p.deviance == 0:
         return 1.0
-    return max(1.0, draws * float(np.var(p.reshape(draws, -1).mean(axis=0))) / spread)
+    return max(1.0, p.members * p.variance_of_mean / p.variance)
 
 
 def _singles(tables: Sequence[_Group], layout: Layout) -> Iterator[_Group]:
@@ -257,8 +249,8 @@ def _singles(tables: Sequence[_Group], layout: Layout) -> Iterator[_Group]:
         )
         summed = group.d.size // layout.cards[f]
         measured = np.ones(layout.cards[f], bool)
-        variance = group.noise_variance * summed
-        yield _Group((f,), False, d, c, m, sums, squares, measured, variance, group.dependence)
+        noise = (group.noise[0] * summed, group.noise[1] * summed)
+        yield _Group((f,), False, d, c, m, sums, squares, measured, noise, group.dependence)
 
 
 def _judge(group: _Group) -> _Judged:
@@ -272,7 +264,8 @@ def _judge(group: _Group) -> _Judged:
     shared = within.sum() / max(float((m - 1).sum()), 1.0)
     spread = np.where(m >= _FEWEST_CHAINS, within / np.maximum(m - 1, 1), shared)
     binomial = d * q * (1 - q)
-    variance = binomial + d**2 * spread * group.dependence / m + group.noise_variance * (1 + q * q)
+    noise = group.noise[1] + group.noise[0] * q * q
+    variance = binomial + d**2 * spread * group.dependence / m + noise
     alone = (np.minimum(d * q, d * (1 - q)) >= _FEWEST_EXPECTED) & (m >= _FEWEST_CHAINS)
     numbers = [v[alone] for v in (d, c, d * q, variance)]
     cell = seen[alone]

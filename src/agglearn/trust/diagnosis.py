@@ -11,23 +11,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agglearn.errors import InputError
 from agglearn.field.layout import Layout
 from agglearn.field.margins import Margin, held_margins
 from agglearn.field.problem import Problem, make_problem, require_schema
-from agglearn.model.model import Model
+from agglearn.model.model import Fitted, Model, model_of, problem_of
 from agglearn.runtime.threads import thread_count
 from agglearn.tables.data import AggregatedData
-from agglearn.train.checkpoint import fingerprint
-from agglearn.trust.inputs import model_of, problem_of
-from agglearn.trust.misfit import TableMisfit, compare
+from agglearn.trust.misfit import TableMisfit, misfits
 from agglearn.trust.mixing import Memory, Mixing, watch
 from agglearn.trust.reliance import Reliance, reliance
-
-if TYPE_CHECKING:
-    from agglearn.classifier import MaxEntClassifier
 
 FAR = 2.0  # root mean square z from which a table is warned of: misfit then outweighs sampling three to one
 _CHANCE = 0.01  # that one table of all is warned of although nothing is wrong
@@ -89,7 +84,7 @@ class Diagnosis:
 
 
 def diagnose(
-    model: Model | MaxEntClassifier,
+    model: Model | Fitted,
     tables: AggregatedData,
     check: AggregatedData | None = None,
     *,
@@ -118,7 +113,7 @@ def diagnose(
     >>> from agglearn.datasets import xor
     >>> records = xor(20_000, seed=0)
     >>> pairs = agglearn.aggregate(records, "y", categorical=["*"])
-    >>> model, seconds = agglearn.Model.fit(pairs)
+    >>> model = agglearn.fit(pairs)
     >>> triple = agglearn.aggregate(records, "y", schema=pairs.schema, tables="triples")
     >>> print(agglearn.diagnose(model, pairs, check=triple).warnings[0][:28])
     x1 × x2 × x3 is not what the
@@ -128,23 +123,21 @@ def diagnose(
         raise InputError(f"seed {seed} must be at least 0")
     workers = thread_count(threads)
     problem = problem_of(fitted, tables, "the tables")
-    own_tables = fitted.summary.get("tables") == fingerprint(problem)
+    own_tables = fitted.record.tables == problem.fingerprint
     checked = None if check is None else _to_check(fitted, check)
     layouts = [fitted.layout] if checked is None else [fitted.layout, checked.layout]
     seen = watch(fitted, problem, layouts, seed, workers)
-    own = compare(
+    own = misfits(
         problem,
         seen.tallies[0],
         fitted.schema,
-        tables.noise_of(fitted.scopes),
-        pull=2 * float(fitted.summary["lambda_theta"]) * fitted.theta,
+        pull=2 * fitted.record.lambda_theta * fitted.field.theta,
         inflation=1.0 if own_tables else 1 + problem.rows / fitted.rows,
     )
     found: tuple[TableMisfit, ...] = ()
-    if checked is not None and check is not None:
+    if checked is not None:
         margins = [_margins(checked.layout, t, fitted) for t in range(checked.layout.n_tables)]
-        sigmas = check.noise_of(check.tables)
-        found = compare(checked, seen.tallies[1], fitted.schema, sigmas, margins=margins)
+        found = misfits(checked, seen.tallies[1], fitted.schema, margins=margins)
     joint, alone = reliance(fitted, seen.cells, seen.scores, seen.score_variance)
     return Diagnosis(
         rows=problem.rows,
@@ -166,7 +159,9 @@ def _to_check(model: Model, check: AggregatedData) -> Problem:
 
 def _margins(layout: Layout, t: int, model: Model) -> list[Margin]:
     """The margins of a table that the field has; a hashed table has none that could be summed."""
-    return [] if layout.hash_sizes[t] else held_margins(layout.scopes[t], model.layout.scopes)
+    if not layout.cells[t].apart:
+        return []
+    return held_margins(layout.scopes[t], model.layout.scopes)
 
 
 def _worst_first(found: Sequence[TableMisfit]) -> tuple[TableMisfit, ...]:

@@ -29,25 +29,32 @@ such fields. What it does not: structure that no table shows, and chains that ha
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from math import prod
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 from scipy.special import stdtrit
 
 from agglearn.errors import InputError
-from agglearn.field.information import Information, Shifts
-from agglearn.field.kernels.score import Codes, score_codes
-from agglearn.field.kernels.sets import Floats
+from agglearn.field.field import Field
+from agglearn.field.information import Information
+from agglearn.field.kernels.score import Codes
 from agglearn.field.layout import Layout
+from agglearn.field.population import Chains, Population, Shifts, with_intercept
+from agglearn.field.problem import TableNoise
+from agglearn.field.states import MOST_STATES
+from agglearn.model.draw import population as draw_population
+from agglearn.model.model import Model
 from agglearn.runtime.memory import limit, require
+from agglearn.runtime.random import Use
+from agglearn.runtime.speech import option
 from agglearn.runtime.threads import thread_count
-from agglearn.trust.prior import DRAW, Normals, learn_prior, probe_count
+from agglearn.train.state import Iteration
+from agglearn.trust.prior import Normals, learn_prior, mean_square, probe_count
 
-if TYPE_CHECKING:
-    from agglearn.model.model import Model
+Floats = npt.NDArray[np.float64]
 
 DRAWS = 64
 _FEWEST = 16  # draws of a field of many cells
@@ -63,7 +70,6 @@ _LOOKED_EVERY = 10  # iterations between two looks at the predictions
 _USUAL_DECAY = 2.0  # where there was one look only
 _DECAY = (0.3, 4.0)  # of a, the power at which what is left to go falls; 0.2 to 5 were seen
 _BLOCK = 1 << 16  # records at a time
-_MOST_STATES = 2_000_000  # of a field that is drawn from by enumeration
 _EXACT_DRAWS = 20_000
 
 
@@ -73,12 +79,10 @@ class Posterior:
 
     Attributes
     ----------
-    layout
-        Of the model.
-    fitted, fitted_intercept
-        The model's own θ and θ₀.
-    theta, intercept
-        The centre of the law of the weights given the tables.
+    fitted
+        The model's own field.
+    centre
+        The field in the middle of the law of the weights given the tables.
     draws
         How far draws of that law are from its centre.
     precision
@@ -87,11 +91,8 @@ class Posterior:
         Square of what the training left undone, beside that of what the tables leave open.
     """
 
-    layout: Layout
-    fitted: Floats
-    fitted_intercept: float
-    theta: Floats
-    intercept: float
+    fitted: Field
+    centre: Field
     draws: Shifts
     precision: float
     undone: float
@@ -110,12 +111,12 @@ class Posterior:
         return lower, upper
 
     def _ends(self, codes: Codes, factor: float, threads: int) -> tuple[Floats, Floats]:
-        layout = self.layout
-        fitted = score_codes(codes, layout, self.fitted, self.fitted_intercept, threads)
-        centre = score_codes(codes, layout, self.theta, self.intercept, threads)
-        variance = self.draws.mean_square(codes, layout, threads)
+        layout = self.fitted.layout
+        members = Chains(layout, np.ascontiguousarray(codes), threads=threads)
+        fitted, centre = (field.log_odds(members.codes, threads) for field in (self.fitted, self.centre))
+        variance = mean_square(members, self.draws)
         if (codes >= np.array(layout.cards)[:, None]).any():
-            known = score_codes(codes, layout, np.ones(layout.n_cells), 0.0, threads)
+            known = members.scores(np.ones(layout.n_cells))
             variance += (layout.n_tables - known) / self.precision
         reach = factor * np.sqrt(variance)
         return np.minimum(centre - reach, fitted), np.maximum(centre + reach, fitted)
@@ -126,13 +127,14 @@ class Posterior:
         Tables share what they tell of one feature: what can move from one table to another without a
         change of any prediction is known by the prior alone, and the intervals are wide accordingly.
         """
-        squares = np.einsum("ck,ck->c", self.draws.theta, self.draws.theta, dtype=np.float64)
-        reach = self._quantile(level) * np.sqrt(squares / self.draws.theta.shape[1])
-        return np.minimum(self.theta - reach, self.fitted), np.maximum(self.theta + reach, self.fitted)
+        draws = self.draws[:-1].astype(np.float64)
+        reach = self._quantile(level) * np.sqrt(np.square(draws).mean(axis=1))
+        centre, fitted = self.centre.theta, self.fitted.theta
+        return np.minimum(centre - reach, fitted), np.maximum(centre + reach, fitted)
 
     def _quantile(self, level: float) -> float:
         check_level(level)
-        return float(stdtrit(self.draws.theta.shape[1], (1 + level) / 2))
+        return float(stdtrit(self.draws.shape[1], (1 + level) / 2))
 
 
 def check_level(level: float) -> None:
@@ -162,32 +164,27 @@ def model_posterior(
         raise InputError(f"seed {seed} must be at least 0")
     if draws is not None and draws < 2:
         raise InputError(f"{draws} draws tell no interval: ask for at least 2")
-    if model.chains is not None:
-        chains = model.chains
-    elif prod(model.layout.cards) <= _MOST_STATES:
-        chains = model.exact_draws(_EXACT_DRAWS, seed)
-    else:
+    if model.chains is None and prod(model.layout.cards) > MOST_STATES:
         raise InputError(
             "the model kept no chains, and intervals are found with them: fit it again with the local engine"
         )
+    members = _EXACT_DRAWS if model.chains is None else model.chains.shape[1]
     return posterior(
-        np.ascontiguousarray(chains.T),
-        model.layout,
-        model.theta,
-        model.intercept,
+        draw_population(model, seed=seed, threads=threads, members=members),
+        model.field,
         model.rows,
-        model.summary["lambda_theta"],
-        noise=model.summary.get("noise"),
-        left_to_go=left_to_go(model.history),
+        model.record.lambda_theta,
+        noise=model.record.noise,
+        left_to_go=left_to_go(model.record.history),
         draws=draws,
         seed=seed,
         threads=threads,
     )
 
 
-def left_to_go(history: Sequence[Mapping[str, Any]]) -> float:
+def left_to_go(history: Sequence[Iteration]) -> float:
     """How far the predicted log-odds (root mean square) still were from rest, by how they had moved."""
-    looks = [(entry["iteration"], entry["moved"]) for entry in history if "moved" in entry]
+    looks = [(entry.iteration, entry.moved) for entry in history if entry.moved is not None]
     if not looks:
         raise InputError(
             f"{len(history)} iterations are too few to tell how far the weights were from rest, which "
@@ -205,56 +202,51 @@ def left_to_go(history: Sequence[Mapping[str, Any]]) -> float:
 
 
 def posterior(
-    codes: Codes,
-    layout: Layout,
-    theta: Floats,
-    intercept: float,
+    population: Population,
+    field: Field,
     rows: float,
     lambda_theta: float,
     *,
-    noise: Sequence[float] | None = None,
+    noise: TableNoise | None = None,
     left_to_go: float = 0.0,
     draws: int | None = None,
     seed: int = 0,
     threads: int | None = None,
 ) -> Posterior:
-    """The same from a field's weights, its chains (a row per feature) and the penalty it was fitted with.
+    """The same from a field, members of it and the penalty it was fitted with.
 
-    ``noise`` is the standard deviation of the noise on each number of a table, one for each table;
-    ``left_to_go`` how far predicted log-odds were from where training would have ended (root mean square).
+    ``noise`` is that of the tables; ``left_to_go`` how far predicted log-odds were from where training would
+    have ended (root mean square).
     """
     if not lambda_theta > 0:
-        raise InputError("intervals need a penalty on θ: fit with lambda-theta above 0, or auto")
-    draws, width = _affordable(layout, codes.shape[1], draws)
-    workers = thread_count(threads)
-    at_fit = Information(codes, layout, rows, theta, intercept, workers)
+        raise InputError(f"intervals need a penalty on θ: fit with {option('lambda_theta')} above 0, or auto")
+    layout = field.layout
+    draws, width = _affordable(layout, int(population.size), draws)
+    at_fit = Information(population, field, rows, thread_count(threads))
     expected, positives = at_fit.expected()
     sigma = np.zeros(layout.n_cells)
     if noise is not None:
-        sigma = np.repeat(np.asarray(noise, np.float64), layout.sizes)
-        rates = np.divide(expected, at_fit.d, out=np.zeros_like(expected), where=at_fit.d > 0)
-        sigma *= np.sqrt(1 + rates**2)
-    normals = Normals(seed, sigma)
+        counts = at_fit.counts()
+        rates = np.divide(expected, counts, out=np.zeros_like(expected), where=counts > 0)
+        on_d, on_c = (noise.variance_of(cells, layout) for cells in ("counts", "sums"))
+        sigma = np.sqrt(on_c + on_d * rates**2)
     penalty = 2 * lambda_theta
-    told = (expected + penalty * theta, positives)
-    prior = learn_prior(at_fit, theta, penalty, normals)
+    told = (expected + penalty * field.theta, positives)
+    prior = learn_prior(at_fit, penalty, Normals(seed, Use.PRIOR, sigma))
     precision, undone = prior.precision, left_to_go**2 / prior.spread
-    centre, centre_intercept, at_mode = _mode(at_fit, theta, intercept, told, precision)
+    at_mode = _mode(at_fit, told, precision)
+    normals = Normals(seed, Use.POSTERIOR, sigma)
     variances = prior.variances(at_mode) + penalty * undone / precision**2
     deviations = np.sqrt(variances).astype(np.float32)[:, None]
-    kept = Shifts(np.empty((layout.n_cells, draws), np.float32), np.empty(draws))
+    kept = np.empty((layout.n_cells + 1, draws), np.float32)
     for start in range(0, draws, width):
         some = range(start, min(start + width, draws))
-        before = normals.cells(layout.n_cells, DRAW, some)
-        before *= deviations
-        right = normals.tables(at_mode, DRAW, some, 1 + undone)
-        told_of_it = at_mode.times(Shifts(before, np.zeros(len(some))))
-        right.theta[:] -= told_of_it.theta
-        right.intercept[:] -= told_of_it.intercept
-        moved = at_mode.solve(right, precision, _TOLERANCE)
-        kept.theta[:, some.start : some.stop] = before + moved.theta
-        kept.intercept[some.start : some.stop] = moved.intercept
-    return Posterior(layout, theta, intercept, centre, centre_intercept, kept, precision, undone)
+        before = with_intercept(deviations * normals.cells(some), np.zeros(len(some)))
+        right = normals.tables(at_mode, some, 1 + undone)
+        right -= at_mode.times(before)
+        before += at_mode.solve(right, precision, _TOLERANCE)
+        kept[:, some.start : some.stop] = before
+    return Posterior(field, at_mode.field, kept, precision, undone)
 
 
 def _affordable(layout: Layout, n_chains: int, draws: int | None) -> tuple[int, int]:
@@ -275,40 +267,34 @@ def _affordable(layout: Layout, n_chains: int, draws: int | None) -> tuple[int, 
     return wanted, width
 
 
-def _mode(
-    information: Information,
-    theta: Floats,
-    intercept: float,
-    told: tuple[Floats, float],
-    precision: float,
-) -> tuple[Floats, float, Information]:
-    """Where the expected positives are those told, less ρθ; and the information there."""
+def _mode(information: Information, told: tuple[Floats, float], precision: float) -> Information:
+    """The information where the expected positives are those told, less ρθ: at the centre."""
+    population = information.population
 
-    def objective(theta: Floats, intercept: float) -> float:
-        scores = score_codes(information.codes, information.layout, theta, intercept, information.threads)
-        loss = information.scale * float(np.logaddexp(0.0, scores).sum())
-        gain = float(told[0] @ theta) + told[1] * intercept
-        return float(loss - gain + precision / 2 * (theta @ theta))
+    def objective(field: Field) -> float:
+        scores = population.scores(field.theta, field.intercept)
+        loss = information.rows * population.mean(population.map(lambda s: np.logaddexp(0.0, s), scores))
+        gain = float(told[0] @ field.theta) + told[1] * field.intercept
+        return float(loss - gain + precision / 2 * (field.theta @ field.theta))
 
-    value = objective(theta, intercept)
+    value = objective(information.field)
     for _ in range(_NEWTON_STEPS):
+        field = information.field
         expected, positives = information.expected()
-        gap = told[0] - expected - precision * theta
-        right = Shifts(gap.astype(np.float32)[:, None], np.array([told[1] - positives]))
-        step = information.solve(right, precision, _FINE)
+        gap = np.append(told[0] - expected - precision * field.theta, told[1] - positives)
+        step = information.solve(gap.astype(np.float32)[:, None], precision, _FINE)
+        whole = step[:, 0].astype(np.float64)
         for halving in range(_HALVINGS):
-            tried = theta + 0.5**halving * step.theta[:, 0].astype(np.float64)
-            tried_intercept = intercept + 0.5**halving * float(step.intercept[0])
-            tried_value = objective(tried, tried_intercept)
+            part = 0.5**halving * whole
+            tried = replace(field, theta=field.theta + part[:-1], intercept=field.intercept + float(part[-1]))
+            tried_value = objective(tried)
             if tried_value <= value:
                 break
         else:
             break
-        theta, intercept, value = tried, tried_intercept, tried_value
-        moved = float(information.variance(step)[0] / information.weights.sum())
-        information = Information(
-            information.codes, information.layout, information.rows, theta, intercept, information.threads
-        )
+        moved = float(information.variance(step)[0] / information.total)
+        information = Information(population, tried, information.rows, information.threads)
+        value = tried_value
         if moved < _SETTLED**2:
             break
-    return theta, intercept, information
+    return information

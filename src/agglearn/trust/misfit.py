@@ -38,7 +38,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import chdtrc, xlogy
+from scipy.special import chdtrc
 
 from agglearn.field.layout import Layout
 from agglearn.field.margins import Margin, unexplained
@@ -136,14 +136,13 @@ class _Cells:
     chains: Floats
     p: Floats
     judged: npt.NDArray[np.bool_]  # was measured at all
-    sigma: float
+    noise: tuple[float, float]  # variances of each count and of each sum
 
 
-def compare(
+def misfits(
     given: Problem,
     seen: HalfTallies,
     schema: Schema,
-    sigmas: Floats,
     pull: Floats | None = None,
     margins: Sequence[Sequence[Margin]] | None = None,
     inflation: float = 1.0,
@@ -153,13 +152,11 @@ def compare(
     Parameters
     ----------
     given
-        The tables.
+        The tables, with the noise on them.
     seen
         The chains tallied over the same layout.
     schema
         To name the cells.
-    sigmas
-        Standard deviation of the declared noise of each table.
     pull
         2λ_θ·θ of each cell, where the field has these tables.
     margins
@@ -170,27 +167,19 @@ def compare(
     layout, n = given.layout, given.rows
     tables = []
     for t in range(layout.n_tables):
-        part = slice(int(layout.offsets[t]), int(layout.offsets[t + 1]))
-        measured = np.ones(layout.sizes[t], bool) if given.free is None else given.free[part]
-        tables.append(
-            _Cells(
-                given.d[part],
-                given.c[part],
-                seen.chains[:, part],
-                seen.p[:, part],
-                measured,
-                float(sigmas[t]),
-            )
-        )
+        part = layout.part(t)
+        noise = (0.0, 0.0)
+        if given.noise is not None:
+            noise = float(given.noise.counts[t]) ** 2, float(given.noise.sums[t]) ** 2
+        numbers = (given.d[part], given.c[part], seen.chains[:, part], seen.p[:, part])
+        tables.append(_Cells(*numbers, given.measured(t), noise))
     noises = np.array([_noise(cells, n, seen.records) for cells in tables])  # rows: Σφ, cells, Σψ, cells
     whole = noises.sum(axis=0)
     phi = _shared(noises[:, 0], noises[:, 1], whole[0] / max(whole[1], 1.0))
     psi = _shared(noises[:, 2], noises[:, 3], whole[2] / max(whole[3], 1.0))
-    rate = given.positives / n
-    entropy = float(-(xlogy(rate, rate) + xlogy(1 - rate, 1 - rate)))
     found = []
     for t, cells in enumerate(tables):
-        part = slice(int(layout.offsets[t]), int(layout.offsets[t + 1]))
+        part = layout.part(t)
         judged = _judge(cells, n, seen.records, phi[t], psi[t])
         held = None if pull is None else pull[part]
         sides = (judged.records, judged.positives)
@@ -198,7 +187,7 @@ def compare(
             tested = [(float(side.z @ side.z) / inflation, float(side.judged.sum())) for side in sides]
         else:
             tested = [_left(side, layout, t, margins[t]) for side in sides]
-        found.append(_table(given, t, judged, schema, held, tested, margins is not None, entropy))
+        found.append(_table(given, t, judged, schema, held, tested, margins is not None))
     return tuple(found)
 
 
@@ -267,12 +256,12 @@ def _judge(cells: _Cells, n: float, chains: int, phi: float, psi: float) -> _Jud
     m, p = cells.chains.sum(axis=0), cells.p.sum(axis=0)
     a_chain = n / chains
     e = a_chain * m
-    variance = np.maximum(e, 1.0) * (1 - e / n) + phi * a_chain * np.maximum(e, a_chain) + cells.sigma**2
+    variance = np.maximum(e, 1.0) * (1 - e / n) + phi * a_chain * np.maximum(e, a_chain) + cells.noise[0]
     judged = cells.judged & ((e >= _LEAST_EXPECTED) | (d >= _SURPRISING))
     q = np.divide(p, m, out=np.zeros_like(m), where=m > 0)
     positives = d * q
     labelled = cells.judged & (np.minimum(positives, d - positives) >= _LEAST_EXPECTED)
-    spread = positives * (1 - q) + d**2 * psi / np.maximum(m, 1.0) + cells.sigma**2 * (1 + q**2)
+    spread = positives * (1 - q) + d**2 * psi / np.maximum(m, 1.0) + cells.noise[1] + cells.noise[0] * q**2
     return _Judged(cells, _Side(d, e, variance, judged), _Side(c, positives, spread, labelled), q)
 
 
@@ -284,9 +273,9 @@ def _table(
     pull: Floats | None,
     tested: Sequence[tuple[float, float]],
     new: bool,
-    entropy: float,
 ) -> TableMisfit:
-    n, records, positives = given.rows, judged.records, judged.positives
+    records, positives = judged.records, judged.positives
+    worth = given.rows * given.entropy
     z_d, z_c = records.z, positives.z
     sides = (("records", records, z_d), ("positives", positives, z_c))
     worst = [
@@ -310,14 +299,14 @@ def _table(
         new_positives=of_new[1],
         p_value=min(1.0, 2 * min(_tail(*squares) for squares in tested)),
         hellinger=hellinger(records.given[measured], records.expected[measured]),
-        gain=gain / (n * entropy),
-        gain_se=gain_error / (n * entropy),
+        gain=gain / worth,
+        gain_se=gain_error / worth,
         worst=tuple(worst),
     )
 
 
 def _left(side: _Side, layout: Layout, t: int, margins: Sequence[Margin]) -> tuple[float, float]:
-    shape = [-1] if layout.hash_sizes[t] else [layout.cards[f] for f in layout.scopes[t]]
+    shape = layout.cells[t].shape
     variance = np.where(side.judged, side.variance, 0.0)
     return unexplained(side.z.reshape(shape), variance.reshape(shape), margins, t)
 
@@ -341,10 +330,10 @@ def _named(
     given: Problem, t: int, schema: Schema, what: str, k: int, value: float, expected: float, z: float
 ) -> CellMisfit:
     scope = given.layout.scopes[t]
-    if given.layout.hash_sizes[t]:
-        cell = f"{' × '.join(schema.names[f] for f in scope)}: bucket {k}"
+    features = [schema.features[f] for f in scope]
+    at = given.layout.cells[t].codes(k)
+    if at is None:
+        cell = f"{' × '.join(f.name for f in features)}: bucket {k}"
     else:
-        at = np.unravel_index(k, [given.layout.cards[f] for f in scope])
-        features = [schema.features[f] for f in scope]
-        cell = ", ".join(f"{f.name}={f.modalities[int(v)]}" for f, v in zip(features, at, strict=True))
+        cell = ", ".join(f"{f.name}={f.modalities[v]}" for f, v in zip(features, at, strict=True))
     return CellMisfit(cell, what, float(value), float(expected), float(z))

@@ -32,24 +32,22 @@ import numpy.typing as npt
 from scipy.special import expit
 
 from agglearn.field.engines.local import LocalEngine, memory_needed
-from agglearn.field.kernels.score import tally
 from agglearn.field.layout import Layout
 from agglearn.field.problem import Problem
-from agglearn.model.draw import set_moving
+from agglearn.model.draw import SETTLE, exact_draws, moving
 from agglearn.model.model import Model
 from agglearn.runtime.memory import require
+from agglearn.runtime.random import Numbers
 
 Floats = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.uint16]
 
 SWEEPS = 48
-_SETTLE = 4  # sweeps at the final weights before the first is watched: training ended at other ones
 _TALLY_EVERY = 4  # sweeps between two tallies: what is counted in between is mostly the same
 _MOST_CHAINS = 200_000
 _TRACED = 10_000  # chains whose every state is kept, as long as that is
 _TRACED_CODES = 50_000_000  # codes
 _EXACT_DRAWS = 20_000  # chains of a field that was fitted by enumeration and kept none
-_FIRST_SWEEP = 1 << 25  # a number that training does not reach, so that no random number is used twice
 _NOISE = 2.0  # standard errors below which an autocorrelation is taken for 0
 
 
@@ -166,29 +164,28 @@ def watch(
     codes = np.empty((sweeps, n_features, traced.size), np.uint16)
     half_means = np.empty((sweeps, 2))
     infos = []
-    for sweep in range(-_SETTLE, sweeps):
-        info = engine.sweep(model.mu, model.theta, model.intercept, _FIRST_SWEEP + _SETTLE + sweep)
+    for sweep in range(-SETTLE, sweeps):
+        info = engine.sweep(model.field, SETTLE + sweep)
         if sweep < 0:
             continue
         infos.append(info)
-        now = engine.scores(model.theta, model.intercept)
-        chains = np.ascontiguousarray(engine.chains.T)
-        scores[sweep], codes[sweep] = now[traced], chains[:, traced]
+        members = engine.population()
+        now = members.scores(model.field.theta, model.field.intercept)
+        scores[sweep], codes[sweep] = now[traced], members.codes[:, traced]
         half_means[sweep] = now[~second].mean(), now[second].mean()
         if sweep % _TALLY_EVERY == 0:
             p = expit(now)
             for layout, (counts, positives) in zip(layouts, sums, strict=True):
                 for h, half in enumerate((~second, second)):
-                    d, c = tally(chains[:, half], p[half], layout, threads)
-                    counts[h] += d
-                    positives[h] += c
+                    part = members.part(half).over(layout)
+                    counts[h] += part.size * part.shares()
+                    positives[h] += part.size * part.cells(p[half])
     tallied = n * len(range(0, sweeps, _TALLY_EVERY))
-    cells, centred = tally(chains, now - now.mean(), model.layout, threads)
     return Watched(
         mixing=_mixing(model, n, families, scores, codes, half_means, infos),
         tallies=tuple(HalfTallies(lay, d, c, tallied) for lay, (d, c) in zip(layouts, sums, strict=True)),
-        cells=cells,
-        scores=centred,
+        cells=n * members.shares(),
+        scores=n * members.cells(now - now.mean()),
         score_variance=float(now.var()),
     )
 
@@ -198,22 +195,23 @@ def _engine(
 ) -> tuple[LocalEngine, npt.NDArray[np.bool_], int]:
     """The chains to watch, which of them are in the second half, and how many of them are no copies."""
     if model.chains is None:
-        chains = model.exact_draws(_EXACT_DRAWS, seed)
+        chains = exact_draws(model, _EXACT_DRAWS, seed)
         second, families = np.arange(_EXACT_DRAWS) % 2 == 1, _EXACT_DRAWS
     else:
         chains = model.chains
         second, families = _second_half(model)
-    kept = np.linspace(0, len(chains) - 1, min(len(chains), _MOST_CHAINS)).astype(np.int64)
-    chains, second = chains[kept], second[kept]
+    n = chains.shape[1]
+    kept = np.linspace(0, n - 1, min(n, _MOST_CHAINS)).astype(np.int64)
+    chains, second = chains[:, kept], second[kept]
     cells = sum(layout.n_cells for layout in layouts)
     largest = max(size for layout in layouts for size in layout.sizes)
     require(
-        memory_needed(model.layout, len(chains)) + 8 * (6 * (cells + model.layout.n_cells) + 20 * largest),
-        f"a diagnosis of {cells:,} cells with {len(chains):,} chains",
+        memory_needed(model.layout, kept.size) + 8 * (6 * (cells + model.layout.n_cells) + 20 * largest),
+        f"a diagnosis of {cells:,} cells with {kept.size:,} chains",
         "check fewer or smaller tables",
     )
-    engine = set_moving(model, chains, tables, seed, threads)
-    return engine, second, min(families, len(chains))
+    engine = moving(model, tables, chains, seed=seed, threads=threads)
+    return engine, second, min(families, kept.size)
 
 
 def _second_half(model: Model) -> tuple[npt.NDArray[np.bool_], int]:
@@ -222,17 +220,17 @@ def _second_half(model: Model) -> tuple[npt.NDArray[np.bool_], int]:
     A chain of one bit that says its half is copied as training copied the chains, by its history.
     """
     assert model.chains is not None
-    n = len(model.chains)
-    numbers = [int(entry.get("chains", n)) for entry in model.history] or [n]
+    n = model.chains.shape[1]
+    numbers = [entry.chains or n for entry in model.record.history] or [n]
     families = numbers[0]
     bits = (np.arange(families) % 2).astype(np.uint16)
-    engine = LocalEngine(Layout.plain((2,), [(0,)]), bits[:, None], 1.0, int(model.settings["seed"]), 1)
+    own = Numbers(model.record.settings.seed)
+    engine = LocalEngine(Layout.plain((2,), [(0,)]), bits[None, :], 1.0, own, 1)
     for iteration, now in enumerate(numbers):
-        if now > engine.n_chains:
-            engine.grow(now, iteration)
+        engine.grow(now, iteration)
     if engine.n_chains != n:  # not trained in the usual way
         return np.arange(n) % 2 == 1, n
-    return engine.chains[:, 0] == 1, families
+    return engine.chains[0] == 1, families
 
 
 def _mixing(

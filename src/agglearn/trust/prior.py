@@ -22,22 +22,28 @@ weights of standard deviation 0.5 and 500 records an estimate by the means alone
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 from scipy.special import gammaln
 
-from agglearn.field.information import Information, Shifts
-from agglearn.field.kernels.sets import Floats, Sets, dot_sets
+from agglearn.field.information import Information
+from agglearn.field.kernels.sets import Sets, dot_sets
+from agglearn.field.population import Chains, Shifts, with_intercept
+from agglearn.runtime.random import Use, generator
+
+Floats = npt.NDArray[np.float64]
 
 _PROBES = 8  # draws of u and of ζ
 _FEWER = 4  # of a field of so many cells that a few tell their mean and variance
 _MANY_CELLS = 1 << 20
-_TOLERANCE = 0.02
+_TOLERANCE = 0.02  # of the probes' solutions: their chance is 1/√8
 _RANGE = 100.0  # by how much the precision may differ from the penalty's
-_GRID = 201
+_GRID = 201  # precisions tried, 5 % apart
 _JUDGED = 1 << 14  # chains that the mean square of a spread is taken over
-PRIOR, DRAW = range(2)  # streams of random numbers
+_OF_CELLS, _OF_MEMBERS, _OF_NOISE = range(3)  # which of a draw's numbers
 
 
 @dataclass(frozen=True)
@@ -60,7 +66,8 @@ class Prior:
 
     def variances(self, information: Information) -> Floats:
         """Variance of the weight of each cell."""
-        told = information.diagonal / (information.diagonal + self.precision)
+        diagonal = information.diagonal()
+        told = diagonal / (diagonal + self.precision)
         return np.asarray(told**self.decline / self.precision)
 
 
@@ -69,27 +76,25 @@ class Normals:
     """Normal numbers, each draw's its own: which draws are made together changes nothing."""
 
     seed: int
+    use: Use
     sigma: Floats  # of the noise on the tables, by cell
 
-    def _rng(self, stream: int, k: int, part: int) -> np.random.Generator:
-        key = np.array([self.seed, (stream << 48) + (k << 2) + part], np.uint64)
-        return np.random.Generator(np.random.Philox(key=key))
+    def _generators(self, draws: Sequence[int], part: int) -> list[np.random.Generator]:
+        return [generator(self.seed, self.use, k, part) for k in draws]
 
-    def _normals(self, size: int, stream: int, draws: range, part: int) -> Sets:
-        columns = [self._rng(stream, k, part).standard_normal(size, np.float32) for k in draws]
-        return np.stack(columns, axis=1)
+    def _normals(self, draws: Sequence[int], part: int) -> Sets:
+        rngs = self._generators(draws, part)
+        return np.stack([rng.standard_normal(len(self.sigma), np.float32) for rng in rngs], axis=1)
 
-    def cells(self, n_cells: int, stream: int, draws: range) -> Sets:
+    def cells(self, draws: Sequence[int]) -> Sets:
         """A normal number for each cell and draw."""
-        return self._normals(n_cells, stream, draws, 0)
+        return self._normals(draws, _OF_CELLS)
 
-    def tables(self, information: Information, stream: int, draws: range, factor: float = 1.0) -> Shifts:
+    def tables(self, information: Information, draws: Sequence[int], factor: float = 1.0) -> Shifts:
         """What tables could have been off by: other records (variance times a factor), and their noise."""
-        normals = self._normals(information.codes.shape[1], stream, draws, 1)
-        off = information.draw(np.float32(np.sqrt(factor)) * normals)
+        off = information.draw(self._generators(draws, _OF_MEMBERS), factor)
         if self.sigma.any():
-            noise = self._normals(len(self.sigma), stream, draws, 2)
-            off.theta[:] += self.sigma.astype(np.float32)[:, None] * noise
+            off[:-1] += self.sigma.astype(np.float32)[:, None] * self._normals(draws, _OF_NOISE)
         return off
 
 
@@ -98,17 +103,17 @@ def probe_count(n_cells: int) -> int:
     return _PROBES if n_cells < _MANY_CELLS else _FEWER
 
 
-def learn_prior(information: Information, theta: Floats, penalty: float, normals: Normals) -> Prior:
+def learn_prior(information: Information, penalty: float, normals: Normals) -> Prior:
     """What can be learnt of the weights at large from the fitted ones (see the module)."""
-    n_cells, threads = information.layout.n_cells, information.threads
-    probes = range(probe_count(n_cells))
+    threads, theta = information.threads, information.field.theta
+    probes = range(probe_count(theta.size))
 
-    def solve(theta: Sets, intercept: Floats) -> Shifts:
-        return information.solve(Shifts(theta, intercept), penalty, _TOLERANCE)
+    def solve(right: Shifts) -> Shifts:
+        return information.solve(right, penalty, _TOLERANCE)
 
     def rest(theta: Sets) -> Sets:
         """(1 − G)θ."""
-        return np.asarray(np.float32(penalty) * solve(theta, np.zeros(theta.shape[1])).theta)
+        return np.asarray(np.float32(penalty) * solve(_with_none(theta))[:-1])
 
     def filtered(theta: Sets) -> tuple[Sets, Sets]:
         """Gθ, and G(1 − G)²θ."""
@@ -116,11 +121,9 @@ def learn_prior(information: Information, theta: Floats, penalty: float, normals
         again = rest(hidden)
         return theta - hidden, again - rest(again)
 
-    zeta = normals.cells(n_cells, PRIOR, probes)
-    off = normals.tables(information, PRIOR, probes)
-    of_tables, of_cells = solve(off.theta, off.intercept), solve(zeta, np.zeros(len(probes)))
-    del off
-    zeta -= np.float32(penalty) * of_cells.theta
+    zeta = normals.cells(probes)
+    of_tables, of_cells = solve(normals.tables(information, probes)), solve(_with_none(zeta))
+    zeta -= np.float32(penalty) * of_cells[:-1]
     much, half = (
         _mean_variance(
             float(dot_sets(fit, fit, threads)[0]),
@@ -131,18 +134,27 @@ def learn_prior(information: Information, theta: Floats, penalty: float, normals
         )
         for fit, noise, signal in zip(
             filtered(theta.astype(np.float32)[:, None]),
-            filtered(of_tables.theta),
+            filtered(np.ascontiguousarray(of_tables[:-1])),
             filtered(zeta),
             strict=True,
         )
     )
-    root = float(np.sqrt(penalty))
-    draws = Shifts(
-        of_tables.theta + np.float32(root) * of_cells.theta, of_tables.intercept + root * of_cells.intercept
-    )
-    some = np.ascontiguousarray(information.codes[:, :_JUDGED])
-    spread = float(draws.mean_square(some, information.layout, threads).mean())
+    draws = of_tables + np.float32(np.sqrt(penalty)) * of_cells
+    layout = information.population.layout
+    some = Chains(layout, information.population.some(_JUDGED), threads=threads)
+    spread = float(mean_square(some, draws).mean())
     return Prior(1 / much, max(float(np.log2(much / half)), 0.0), spread)
+
+
+def mean_square(members: Chains, draws: Shifts) -> Floats:
+    """Mean square over the draws of each member's φ(x)·θ + θ₀."""
+    scores = members.scores(draws[:-1], draws[-1].astype(np.float64))
+    return np.asarray(np.einsum("ik,ik->i", scores, scores) / scores.shape[1])
+
+
+def _with_none(theta: Sets) -> Shifts:
+    """Weights of cells, with intercepts of 0."""
+    return with_intercept(theta, np.zeros(theta.shape[1]))
 
 
 def _products(a: Sets, b: Sets, threads: int) -> Floats:

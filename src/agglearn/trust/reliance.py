@@ -64,9 +64,9 @@ def reliance(
     alone = dict.fromkeys(names, 0.0)
     joint = []
     for t, scope in enumerate(layout.scopes):
-        theta, d, s = (layout.table(v, t).astype(float) for v in (model.theta, cells, scores))
+        theta, d, s = (layout.table(v, t).astype(float) for v in (model.field.theta, cells, scores))
         worth = 1 / (float(d.sum()) * score_variance) if score_variance > _NO_SPREAD else 0.0
-        axes = [] if layout.hash_sizes[t] else list(range(len(scope)))
+        axes = list(range(len(scope))) if layout.cells[t].apart else []
         effects, rest = part(theta, d, len(axes))
         for axis, effect in zip(axes, effects, strict=True):
             others = tuple(i for i in axes if i != axis)

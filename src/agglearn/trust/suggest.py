@@ -38,25 +38,20 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations, islice
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import expit
 
 from agglearn.errors import InputError
-from agglearn.field.kernels.score import tally
 from agglearn.field.layout import Layout
 from agglearn.field.margins import Margin, beyond, held_margins, sums_over
-from agglearn.model.model import Model
-from agglearn.runtime.threads import thread_count
+from agglearn.model.draw import population
+from agglearn.model.model import Fitted, Model, model_of, problem_of
+from agglearn.runtime.random import Use, generator
 from agglearn.tables.data import AggregatedData
 from agglearn.train.penalty import overlap
-from agglearn.trust.inputs import model_of, problem_of
-from agglearn.trust.score import draw_chains
-
-if TYPE_CHECKING:
-    from agglearn.classifier import MaxEntClassifier
 
 Floats = npt.NDArray[np.float64]
 Features = tuple[int, ...]
@@ -110,7 +105,7 @@ class Suggestion:
 
 
 def suggest_tables(
-    model: Model | MaxEntClassifier,
+    model: Model | Fitted,
     tables: AggregatedData,
     budget_cells: int = 100_000,
     size: int = 3,
@@ -146,7 +141,7 @@ def suggest_tables(
     >>> import agglearn
     >>> from agglearn.datasets import xor
     >>> pairs = agglearn.aggregate(xor(20_000, seed=0), "y", categorical=["*"])
-    >>> model, seconds = agglearn.Model.fit(pairs)
+    >>> model = agglearn.fit(pairs)
     >>> [table.name for table in agglearn.suggest_tables(model, pairs)]
     ['x1 × x2 × x3']
     """
@@ -155,21 +150,25 @@ def suggest_tables(
             raise InputError(f"{name} {value} must be at least {least}")
     if seed < 0:
         raise InputError(f"seed {seed} must be at least 0")
-    ranking = _Ranking(model_of(model), tables, budget_cells, seed, thread_count(threads))
+    ranking = _Ranking(model_of(model), tables, budget_cells, seed, threads)
     return _within(ranking.best(size, top), budget_cells, top)
 
 
 class _Ranking:
     """What the judging of sets of features needs to know of a field."""
 
-    def __init__(self, model: Model, tables: AggregatedData, budget: int, seed: int, threads: int) -> None:
-        self.model, self.budget, self.seed, self.threads = model, budget, seed, threads
-        self.codes, _ = draw_chains(model, problem_of(model, tables, "the tables"), seed, threads)
-        p = expit(model.log_odds(self.codes, threads))
-        self.information = p * (1 - p) * (model.rows / p.size)
-        self.penalty = 2 * max(float(model.summary["lambda_theta"]), _LEAST_LAMBDA)
-        rate = model.positives / model.rows
-        self.entropy = -rate * np.log(rate) - (1 - rate) * np.log1p(-rate)
+    def __init__(
+        self, model: Model, tables: AggregatedData, budget: int, seed: int, threads: int | None
+    ) -> None:
+        self.model, self.budget, self.seed = model, budget, seed
+        problem = problem_of(model, tables, "the tables")
+        self.population = population(model, problem, seed=seed, threads=threads)
+        self.information = self.population.map(
+            lambda s: model.rows * expit(s) * expit(-s),
+            self.population.scores(model.field.theta, model.field.intercept),
+        )
+        self.penalty = 2 * max(model.record.lambda_theta, _LEAST_LAMBDA)
+        self.entropy = problem.entropy
         self.log_strain = self._log_strains()
 
     def _log_strains(self) -> Floats:
@@ -179,14 +178,14 @@ class _Ranking:
         of the one feature and of the other say.
         """
         layout = self.model.layout
-        h = tally(self.codes, self.information, layout, self.threads)[1]
+        h = self.population.cells(self.information)
         n = layout.n_features
         log_a = np.empty(layout.n_tables)
         for t in range(layout.n_tables):
-            part = slice(int(layout.offsets[t]), int(layout.offsets[t + 1]))
+            part = layout.part(t)
             determined = h[part] / (h[part] + self.penalty)
             gamma = float((determined / (1 + (overlap(layout.n_tables) - 1) * determined)).sum())
-            squares = float(np.square(self.model.theta[part]).sum())
+            squares = float(np.square(self.model.field.theta[part]).sum())
             log_a[t] = np.log((self.penalty * squares + 1) / (gamma + 1))
         holding = [[t for t, scope in enumerate(layout.scopes) if f in scope] for f in range(n)]
         single = np.array([log_a[own].mean() if own else 0.0 for own in holding])
@@ -203,7 +202,8 @@ class _Ranking:
         sets can be judged by falling τ² until no better ones can come.
         """
         candidates = sorted(self._candidates(size), key=lambda s: (-self._log_tau(s), s))
-        most = self.information.sum() / (2 * self.model.rows * self.entropy * self.penalty)
+        told = self.population.mean(self.information)
+        most = told / (2 * self.model.rows * self.entropy * self.penalty)
         found: list[Suggestion] = []
         for start in range(0, len(candidates), _BATCH_SETS):
             batch = candidates[start : start + _BATCH_SETS]
@@ -241,7 +241,7 @@ class _Ranking:
         cards, names = self.model.layout.cards, self.model.schema.names
         for batch in _batches(sets, [self._cells(s) for s in sets]):
             layout = Layout.plain(cards, batch)
-            h = tally(self.codes, self.information, layout, self.threads)[1]
+            h = self.population.over(layout).cells(self.information)
             for t, features in enumerate(batch):
                 cells = np.asarray(layout.table(h, t), np.float64)
                 margins = held_margins(features, self.model.layout.scopes)
@@ -263,7 +263,7 @@ class _Ranking:
 def free_part(h: Floats, margins: Sequence[Margin], penalty: float, seed: int) -> Floats:
     """f of each cell: mean square of what the margins leave of a random function of the cells."""
     draws = -(-_DRAWN_CELLS // h.size)
-    rng = np.random.Generator(np.random.Philox(seed))
+    rng = generator(seed, Use.PROBES)
     functions = rng.standard_normal((h.size, draws))
     sums = sums_over(margins, h.shape, np.arange(h.size))
     rest = beyond(functions, h.reshape(-1), sums, penalty, _TURNS)

@@ -13,16 +13,22 @@ import numpy as np
 import numpy.typing as npt
 
 from agglearn.errors import InputError
-from agglearn.field.engines.protocol import Expectation, Floats, State
+from agglearn.field.engines.protocol import EngineOptions, Expectation, Floats, State
+from agglearn.field.field import Field
 from agglearn.field.kernels.plan import empty_weights, plan_of, prepare, prepare_buckets, weights_needed
-from agglearn.field.kernels.score import Codes, score_codes, tally
+from agglearn.field.kernels.score import Codes, tally
 from agglearn.field.kernels.sweep import new_scratch, redraw_labels, scratch_needed, sweep, tile_size
 from agglearn.field.layout import Layout
-from agglearn.field.proposals import Proposals, no_proposals
-from agglearn.runtime.random import stream_key
+from agglearn.field.population import Chains
+from agglearn.field.problem import Problem
+from agglearn.field.proposals import Proposals, build_proposals, no_proposals
+from agglearn.field.start import Starter
+from agglearn.runtime.memory import require
+from agglearn.runtime.random import Numbers, Stream
+from agglearn.runtime.speech import option
 from agglearn.runtime.threads import in_threads, thread_count
 
-_FIRST_LABELS, _FEATURES, _LABELS, _GROW = range(4)  # streams of random numbers
+WORKSPACE = 14 * 8  # bytes a cell beside the engine: tables, weights, running means, expectations
 _WORTH = 200_000  # nanoseconds of work, below which waking another thread gains nothing
 _DRAW = 20  # nanoseconds a draw takes at least; one weight looked up, tallied or copied takes one
 _MOST_MODALITIES = 2**16 - 1  # a uint16 code beyond the last modality must remain for "unknown"
@@ -31,16 +37,18 @@ _MOST_MODALITIES = 2**16 - 1  # a uint16 code beyond the last modality must rema
 class LocalEngine:
     """Chains in this process's memory.
 
+    Its steps on μ may be as long as one likes: chains lag behind the weights, and damp them.
+
     Parameters
     ----------
     layout
         Features and tables of the field.
     chains
-        Where the chains start: a row each, a column for each feature.
+        Where the chains start: a row for each feature, a column for each chain.
     rows
         Number of rows of the data, to which expectations are scaled.
-    seed
-        With the iteration number it decides every draw; the number of threads changes nothing.
+    numbers
+        The random numbers: with the iteration they decide every draw; threads change nothing.
     threads
         Threads to use; by default as many as the process may run on.
     proposals
@@ -50,12 +58,14 @@ class LocalEngine:
         Whether ĉ sums the probability of y = 1 (less noise) or a drawn y.
     """
 
+    longest_step_mu = np.inf
+
     def __init__(
         self,
         layout: Layout,
         chains: Codes,
         rows: float,
-        seed: int,
+        numbers: Numbers,
         threads: int | None = None,
         proposals: Proposals | None = None,
         exact_up_to: int = 100,
@@ -72,13 +82,13 @@ class LocalEngine:
             raise InputError(f"proposals per feature: {proposals_per_feature}, need at least 1")
         self.layout = layout
         self.rows = rows
-        self.seed = seed
+        self.numbers = numbers
         self.threads = thread_count(threads)
         self.marginal_label = marginal_label
         self.proposals_per_feature = proposals_per_feature
         self._proposals = _used(proposals, layout, exact_up_to)
         self._plan = plan_of(layout)
-        self._weights = empty_weights(self._plan, sum(layout.hash_sizes))
+        self._weights = empty_weights(self._plan, sum(layout.buckets))
         self._codes = _columns(chains, layout)
         self._labels: npt.NDArray[np.uint8] | None = None
 
@@ -88,12 +98,12 @@ class LocalEngine:
 
     @property
     def chains(self) -> Codes:
-        """A copy of the chains, a row each."""
-        return np.ascontiguousarray(self._codes.T)
+        """A copy of the chains, a row for each feature."""
+        return self._codes.copy()
 
-    def expect(self, mu: Floats, theta: Floats, intercept: float, iteration: int) -> Expectation:
+    def expect(self, field: Field, iteration: int) -> Expectation:
         """Move the chains one sweep at these weights, then tally them."""
-        p, info = self._sweep(mu, theta, intercept, iteration)
+        p, info = self._sweep(field, iteration)
         if not self.marginal_label:
             assert self._labels is not None
             p = self._labels.astype(np.float64)
@@ -103,24 +113,33 @@ class LocalEngine:
         c *= scale
         return Expectation(d, c, float(p.sum()) * scale, info)
 
-    def sweep(self, mu: Floats, theta: Floats, intercept: float, iteration: int) -> dict[str, float]:
+    def sweep(self, field: Field, iteration: int) -> dict[str, float]:
         """Move the chains one sweep at these weights; diagnostics as in :class:`Expectation`."""
-        return self._sweep(mu, theta, intercept, iteration)[1]
+        return self._sweep(field, iteration)[1]
 
-    def scores(self, theta: Floats, intercept: float) -> Floats:
-        """φ(x)·θ + θ₀ of each chain."""
-        workers = self._workers(self.n_chains * self.layout.n_tables)
-        return score_codes(self._codes, self.layout, theta, intercept, workers)
+    def settle(self, field: Field, sweeps: int, numbers: Numbers) -> None:
+        """Bring the chains to these weights, by random numbers of their own."""
+        self.use(numbers)
+        for number in range(sweeps):
+            self.sweep(field, number)
+
+    def use(self, numbers: Numbers) -> None:
+        """From here on, draw by these random numbers."""
+        self.numbers = numbers
+
+    def population(self, field: Field | None = None) -> Chains:
+        """The chains as they stand, whatever the weights; they do not follow when the engine moves on."""
+        return Chains(self.layout, self.chains, threads=self.threads)
 
     def grow(self, n_chains: int, iteration: int) -> None:
-        """Go on with ``n_chains`` chains, the new ones being copies of the present ones.
+        """Go on with ``n_chains`` chains, if there are fewer, the new ones being copies of the present ones.
 
         All chains are copied as often, up to one; where the copying begins is drawn.
         """
         present = self.n_chains
-        if n_chains < present:
-            raise ValueError(f"{present} chains cannot grow to {n_chains}")
-        first = int(stream_key(self.seed, iteration, _GROW)) % present
+        if n_chains <= present:
+            return
+        first = int(self.numbers.key(iteration, Stream.GROW)) % present
         chosen = np.arange(n_chains) % present
         chosen[present:] = (chosen[present:] + first) % present
         self._codes = np.ascontiguousarray(self._codes[:, chosen])
@@ -140,20 +159,17 @@ class LocalEngine:
         labels = state.get("labels")
         self._labels = None if labels is None else np.array(labels, np.uint8)
 
-    def _sweep(
-        self, mu: Floats, theta: Floats, intercept: float, iteration: int
-    ) -> tuple[Floats, dict[str, float]]:
+    def _sweep(self, field: Field, iteration: int) -> tuple[Floats, dict[str, float]]:
         """Move the chains; the probability of y = 1 of each where it has come to stand."""
+        mu, theta = (np.ascontiguousarray(w, np.float64) for w in (field.mu, field.theta))
         assert mu.shape == theta.shape == (self.layout.n_cells,)
-        mu = np.ascontiguousarray(mu, np.float64)
-        theta = np.ascontiguousarray(theta, np.float64)
         if self._labels is None:
-            self._draw_labels(theta, intercept, iteration, _FIRST_LABELS)
+            self._draw_labels(field, iteration, Stream.FIRST_LABELS)
         plan, weights = self._plan, self._weights
         prepare_buckets(self.layout, mu, theta, weights)
         workers = self._workers(weights.matrices.size)
         in_threads(workers, lambda w: prepare(plan, mu, theta, weights, w, workers))
-        key = stream_key(self.seed, iteration, _FEATURES)
+        key = self.numbers.key(iteration, Stream.FEATURES)
         sweepers = self._workers(_DRAW * self._codes.size)
         proposing = bool((self._proposals.start >= 0).any())
         tile, steps = tile_size(self.n_chains, sweepers, proposing), self.proposals_per_feature
@@ -171,17 +187,18 @@ class LocalEngine:
         proposed = self.n_chains * self.proposals_per_feature * np.sum(self._proposals.start >= 0)
         if proposed:
             info["acceptance"] = float(accepted / proposed)
-        return self._draw_labels(theta, intercept, iteration, _LABELS), info
+        return self._draw_labels(field, iteration, Stream.LABELS), info
 
     def _workers(self, nanoseconds: int) -> int:
         """Threads to wake for work that takes one of them so long."""
         return max(1, min(self.threads, nanoseconds // _WORTH))
 
-    def _draw_labels(self, theta: Floats, intercept: float, iteration: int, stream: int) -> Floats:
+    def _draw_labels(self, field: Field, iteration: int, stream: Stream) -> Floats:
         """Draw all labels anew; the probability of y = 1 they were drawn with."""
-        p = self.scores(theta, intercept)
+        workers = self._workers(self.n_chains * self.layout.n_tables)
+        p = field.log_odds(self._codes, workers)
         labels = np.empty(self.n_chains, np.uint8)
-        key = stream_key(self.seed, iteration, stream)
+        key = self.numbers.key(iteration, stream)
         workers = self._workers(_DRAW * p.size)
         in_threads(workers, lambda w: redraw_labels(p, labels, key, w, workers))
         self._labels = labels
@@ -200,8 +217,36 @@ def memory_needed(
     return weights + chains + expectation + scratch
 
 
+def open_local(problem: Problem, start: Starter, options: EngineOptions) -> tuple[LocalEngine, Floats]:
+    """Chains from a start of the tables, and μ₀."""
+    layout = problem.layout
+    require(
+        memory_needed(layout, options.chains, options.threads) + WORKSPACE * layout.n_cells,
+        f"a field of {layout.n_cells:,} cells with {options.chains:,} chains",
+        f"use fewer chains ({option('chains')}), fewer or hashed tables",
+    )
+    begun = start(layout, problem.d, problem.rows, options.first_chains, options.numbers)
+    engine = LocalEngine(
+        layout,
+        begun.chains,
+        problem.rows,
+        options.numbers,
+        threads=options.threads,
+        proposals=proposals_for(layout, problem.d, options.exact_up_to),
+        exact_up_to=options.exact_up_to,
+        proposals_per_feature=options.proposals,
+        marginal_label=options.marginal_label,
+    )
+    return engine, begun.mu
+
+
+def proposals_for(layout: Layout, d: Floats, exact_up_to: int) -> Proposals | None:
+    """Proposals from the tables, where a feature has so many modalities that it needs them."""
+    return build_proposals(layout, d, exact_up_to) if max(layout.cards) > exact_up_to else None
+
+
 def _columns(chains: npt.NDArray[Any], layout: Layout) -> Codes:
-    codes = np.array(np.asarray(chains).T, np.uint16, order="C")
+    codes = np.array(chains, np.uint16, order="C")
     assert codes.shape[0] == layout.n_features
     assert (codes < np.array(layout.cards)[:, None]).all(), "a chain has a code out of range"
     return codes

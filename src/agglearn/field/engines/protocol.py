@@ -1,22 +1,29 @@
-"""What every engine of the field offers to the training loop.
+"""What every engine of the field offers to those who train with it.
 
 An engine keeps the chains (or, the exact one, the whole distribution) and answers one question at
-given weights: how many examples, and how many positive ones, does the field expect in each cell?
+given weights: how many examples, and how many positive ones, does the field expect in each cell? Nothing
+outside an engine's own module asks which kind it is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from agglearn.field.field import Field
+from agglearn.field.kernels.score import Codes
 from agglearn.field.layout import Layout
+from agglearn.field.population import Population
+from agglearn.field.problem import Problem
+from agglearn.field.start import Starter
+from agglearn.runtime.random import Numbers
 
 Floats = npt.NDArray[np.float64]
-State = Mapping[str, npt.NDArray[Any]]
+State: TypeAlias = Mapping[str, npt.NDArray[Any]]
 
 
 @dataclass(frozen=True)
@@ -42,13 +49,78 @@ class Expectation:
     info: dict[str, float]
 
 
+@dataclass(frozen=True)
+class EngineOptions:
+    """How an engine goes about it.
+
+    Attributes
+    ----------
+    chains
+        How many chains there are to be in the end.
+    first_chains
+        How many there are at first.
+    numbers
+        The random numbers of every draw.
+    exact_up_to, proposals
+        Features with more modalities than this move by so many Metropolis proposals.
+    marginal_label
+        Whether ĉ sums the label out of each chain, rather than use the drawn label.
+    threads
+        Threads to use, all cores by default; they change the time, never the result.
+    """
+
+    chains: int
+    first_chains: int
+    numbers: Numbers
+    exact_up_to: int = 100
+    proposals: int = 2
+    marginal_label: bool = True
+    threads: int | None = None
+
+
 class Engine(Protocol):
-    """Expectations of the field π(x,y) ∝ exp(Σ_k φ_k(x)(μ_k + yθ_k) + yθ₀)."""
+    """Expectations of a field, whatever they are found by.
+
+    Attributes
+    ----------
+    layout, rows
+        Features and tables, and the number of records that expectations are scaled to.
+    longest_step_mu
+        The longest step on μ that is stable, in units of 1/tables.
+    """
 
     layout: Layout
+    rows: float
+    longest_step_mu: float
 
-    def expect(self, mu: Floats, theta: Floats, intercept: float, iteration: int) -> Expectation:
+    @property
+    def n_chains(self) -> int:
+        """How many chains there are now; 0 for an engine that needs none."""
+        ...
+
+    @property
+    def chains(self) -> Codes | None:
+        """The chains to keep with a model, a row for each feature; None where there are none."""
+        ...
+
+    def expect(self, field: Field, iteration: int) -> Expectation:
         """Move the chains one sweep at these weights, then tally them."""
+        ...
+
+    def settle(self, field: Field, sweeps: int, numbers: Numbers) -> None:
+        """Bring the chains to these weights, by random numbers of their own."""
+        ...
+
+    def grow(self, n_chains: int, iteration: int) -> None:
+        """Go on with so many chains, if there are fewer."""
+        ...
+
+    def use(self, numbers: Numbers) -> None:
+        """From here on, draw by these random numbers."""
+        ...
+
+    def population(self, field: Field) -> Population:
+        """The law of X: the chains as they stand, or that of these weights where there are none."""
         ...
 
     def get_state(self) -> dict[str, npt.NDArray[Any]]:
@@ -58,3 +130,9 @@ class Engine(Protocol):
     def set_state(self, state: State) -> None:
         """Go back to a state that :meth:`get_state` gave."""
         ...
+
+
+class Opener(Protocol):
+    """How an engine is made: from tables, a way to start, and options; it comes with μ₀."""
+
+    def __call__(self, problem: Problem, start: Starter, options: EngineOptions) -> tuple[Engine, Floats]: ...

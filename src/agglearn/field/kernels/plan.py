@@ -81,14 +81,14 @@ def plan_of(layout: Layout) -> Plan:
     hashed: list[tuple[int, ...]] = []
     scopes: list[int] = []
     first_view, first_other, first_hashed, first_scope = [0], [0], [0], [0]
-    bucket_start = np.cumsum([0, *layout.hash_sizes])
+    bucket_start = np.cumsum([0, *layout.buckets])
     for f, card in enumerate(cards):
         height = 0
         for t, scope in enumerate(layout.scopes):
             if f not in scope:
                 continue
-            if layout.hash_sizes[t]:
-                hashed.append((int(bucket_start[t]), layout.hash_sizes[t]))
+            if layout.buckets[t]:
+                hashed.append((int(bucket_start[t]), layout.buckets[t]))
                 scopes.extend(scope)
                 first_scope.append(len(scopes))
                 continue
@@ -140,12 +140,12 @@ def plan_of(layout: Layout) -> Plan:
 def weights_needed(layout: Layout) -> tuple[int, int]:
     """Floats of the matrices and of the buckets, both labels together."""
     heights = [0] * layout.n_features
-    for scope, size, hashed in zip(layout.scopes, layout.sizes, layout.hash_sizes, strict=True):
+    for scope, size, hashed in zip(layout.scopes, layout.sizes, layout.buckets, strict=True):
         for f in scope:
             heights[f] += 0 if hashed else size // layout.cards[f]
     lines = [-(-m // WIDTH) for m in layout.cards]
     floats = sum(max(h, 1) * n * WIDTH for h, n in zip(heights, lines, strict=True))
-    return 2 * floats, 2 * sum(layout.hash_sizes)
+    return 2 * floats, 2 * sum(layout.buckets)
 
 
 def empty_weights(plan: Plan, n_buckets: int) -> Weights:
@@ -223,7 +223,7 @@ def prepare(plan, mu, theta, weights, worker, workers):  # type: ignore[no-untyp
 def prepare_buckets(layout: Layout, mu: Floats, theta: Floats, weights: Weights) -> None:
     """Copy the weights of the hashed tables, for both labels."""
     start, one = 0, weights.buckets.size // 2
-    for t, size in enumerate(layout.hash_sizes):
+    for t, size in enumerate(layout.buckets):
         if not size:
             continue
         cells = slice(layout.offsets[t], layout.offsets[t] + size)

@@ -45,7 +45,7 @@ def tables_of(layout: Layout) -> Tables:
         scope_start=np.concatenate([[0], np.cumsum(arity)]).astype(np.uint64),
         features=np.array([f for scope in layout.scopes for f in scope], np.uint64),
         offsets=layout.offsets.astype(np.uint64),
-        hash_sizes=np.array(layout.hash_sizes, np.uint64),
+        hash_sizes=np.array(layout.buckets, np.uint64),
     )
 
 

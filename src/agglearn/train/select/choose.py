@@ -43,15 +43,24 @@ import numpy as np
 from agglearn.field.engines.local import memory_needed
 from agglearn.field.heldout import Difference
 from agglearn.runtime.memory import require
-from agglearn.train.checkpoint import Checkpoints, fingerprint
-from agglearn.train.select.course import Course, Place, Watch, other_work
+from agglearn.runtime.speech import option, words
+from agglearn.train.checkpoint import Checkpoints
+from agglearn.train.select.course import Course, Station, Watch, other_work
 from agglearn.train.select.folds import Fold
 from agglearn.train.settings import FitSettings
 
-NOTHING_TO_CHOOSE_ON = (
-    "no validation tables to choose penalties on, so a rule sets them: ask the data holder for tables of "
-    "other records (agglearn aggregate --split valid=0.2, given with --valid), or for two or more parts"
-)
+
+def nothing_to_choose_on() -> str:
+    """Why penalties that were to be chosen are set by a rule, and what to do about it."""
+    made = words(
+        python='aggregate_split(split={"valid": 0.2}), given as valid',
+        shell="agglearn aggregate --split valid=0.2, given with --valid",
+    )
+    return (
+        "no validation tables to choose penalties on, so a rule sets them: ask the data holder for tables of "
+        f"other records ({made}), or for two or more parts"
+    )
+
 
 _LESS_THETA, _MORE_THETA, _MORE_MU = 0.25, 2.0, 10.0
 _MOST_WORK = 3.0  # fits that all choosing may cost
@@ -113,7 +122,7 @@ def choose(
         Where the first fits are kept, and the choice once it is made. A run killed in between walks again
         from the first fits, to the same end.
     """
-    tables = [fingerprint(problem) for fold in folds for problem in (fold.train, fold.valid)]
+    tables = [problem.fingerprint for fold in folds for problem in (fold.train, fold.valid)]
     made = None if checkpoints is None else checkpoints.read_choice(tables, settings)
     if made is not None:
         return Choice(**made)
@@ -131,7 +140,7 @@ class _Point:
     lambda_mu: float
     gain: float
     gain_se: float
-    places: list[Place]
+    places: list[Station]
 
 
 class _Walk:
@@ -150,9 +159,7 @@ class _Walk:
         self._courses = []
         for number, fold in enumerate(folds[:n_folds]):
             kept = None if checkpoints is None else checkpoints.of_fold(number + 1)
-            # Chains that were moved by the same numbers would err alike.
-            mine = replace(first, seed=settings.seed + (number << 48))
-            self._courses.append(Course(fold, mine, threads, on_iteration, kept))
+            self._courses.append(Course(fold, number, first, threads, on_iteration, kept))
         rows = np.array([course.fold.valid.rows for course in self._courses])
         self._shares = rows / rows.sum()
         other = other_work(folds[0].train.layout)
@@ -279,11 +286,11 @@ def _first_fits(folds: Sequence[Fold], settings: FitSettings) -> tuple[FitSettin
         # So first fits of fifty iterations, hardly ever less, and a step either way are below three fits.
         shared = min(len(folds), int(1 + total / (8 * other_work(layout))))
         chains = max(2, total // shared)
-    if shared > 1 and settings.engine == "local":
+    if shared > 1:
         require(
             shared * (memory_needed(layout, chains or 2) + 30 * 8 * layout.n_cells),
             f"{shared} fields of {layout.n_cells:,} cells at once",
-            "give fewer parts, or one of them as validation tables (--valid)",
+            f"give fewer parts, or one of them as validation tables ({option('valid')})",
         )
     first = replace(
         settings,

@@ -9,23 +9,26 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from agglearn.field.engines.local import LocalEngine
 from agglearn.field.engines.protocol import State
+from agglearn.field.field import Field
 from agglearn.field.heldout import Difference, compare_heldout
 from agglearn.field.layout import Layout
+from agglearn.field.population import Population
+from agglearn.runtime.random import Numbers, Use
 from agglearn.runtime.threads import thread_count
-from agglearn.train.checkpoint import Checkpoints, FitState
-from agglearn.train.loop import fit, iterate, sample_codes
+from agglearn.train.checkpoint import Checkpoints
+from agglearn.train.loop import fit, iterate
 from agglearn.train.select.folds import Fold
 from agglearn.train.select.newton import newton_step
 from agglearn.train.settings import FitSettings
-from agglearn.train.step import Weights
+from agglearn.train.state import FitState, Iterates
 
 Floats = npt.NDArray[np.float64]
 Watch: TypeAlias = Callable[[FitState], None]
 
 _SEGMENT = 20  # iterations of training at a neighbour
 _SETTLE = 5  # sweeps at the averaged weights before the chains are judges
+_EXACT_CHAINS = 20_000  # that an engine without chains is taken to cost as much as
 # Work is counted in moves of one chain. An iteration moves all of them, and takes as long again as moving
 # so many more, for its rounds of the tables and of their cells. On Adult and Bank a Newton step took about as
 # long as three iterations, a comparison as long as ten, and settling as long as four.
@@ -39,26 +42,25 @@ def other_work(layout: Layout) -> float:
 
 
 @dataclass(frozen=True, eq=False)
-class Place:
+class Station:
     """Where one fold's field stands at a point of the walk: averaged weights, running means, chains."""
 
     lambda_theta: float
-    mu: Floats
-    theta: Floats
-    intercept: float
+    field: Field
     d_run: Floats
     c_run: Floats
     chains: State
-    judges: npt.NDArray[np.uint16]
+    judges: Population
 
-    def weights(self) -> Weights:
+    def weights(self) -> Iterates:
         """Weights to train on from here."""
-        begin = Weights.at(self.mu, self.intercept)
-        return replace(begin, theta=self.theta.copy(), d_run=self.d_run.copy(), c_run=self.c_run.copy())
+        return replace(Iterates.at(self.field), d_run=self.d_run.copy(), c_run=self.c_run.copy())
 
 
 class Course:
     """One fold's field, the chains that judge it, and its held-out tables.
+
+    Each fold has random numbers of its own: chains that were moved by the same ones would err alike.
 
     Attributes
     ----------
@@ -73,23 +75,31 @@ class Course:
     def __init__(
         self,
         fold: Fold,
+        number: int,
         settings: FitSettings,
         threads: int | None,
         on_iteration: Watch | None,
         checkpoints: Checkpoints | None,
     ) -> None:
-        self.fold, self._settings = fold, settings
+        self.fold, self._settings, self._number = fold, settings, number
         self._threads, self._workers = threads, thread_count(threads)
         self._watch = on_iteration or (lambda state: None)
         self._streams = 0
-        first = fit(fold.train, settings, threads=threads, on_iteration=on_iteration, checkpoints=checkpoints)
+        first = fit(
+            fold.train,
+            settings,
+            threads=threads,
+            on_iteration=on_iteration,
+            checkpoints=checkpoints,
+            part=number,
+        )
         self._engine, self._mu0 = first.engine, first.mu0
         self.start = self._arrive(first.state)
-        n_chains = self.start.judges.shape[1]
+        n_chains = self._engine.n_chains or _EXACT_CHAINS
         other = other_work(fold.train.layout)
         self._iteration_work = float(n_chains + other)
         self.iterations = first.iterations
-        self.moves = float(sum(entry["chains"] or n_chains for entry in first.state.history))
+        self.moves = float(sum(entry.chains or n_chains for entry in first.state.history))
         self.work = self.moves + self.iterations * other + _SETTLING_WORK * self._iteration_work
 
     @property
@@ -102,57 +112,45 @@ class Course:
         """The work of :meth:`tighten` and a comparison."""
         return (_NEWTON_WORK + _JUDGING_WORK) * self._iteration_work
 
-    def _use_new_numbers(self) -> None:
-        """Go on with random numbers that no iteration has used."""
+    def _new_numbers(self) -> Numbers:
+        """Random numbers that no iteration has used."""
         self._streams += 1
-        if isinstance(self._engine, LocalEngine):
-            self._engine.seed = self._settings.seed + (self._streams << 32)
+        return Numbers(self._settings.seed, Use.WALK, (self._number << 16) + self._streams)
 
-    def train_on(self, place: Place, lambda_theta: float, lambda_mu: float) -> Place:
+    def train_on(self, at: Station, lambda_theta: float, lambda_mu: float) -> Station:
         """Train on from a place with other penalties."""
-        self._use_new_numbers()
-        self._engine.set_state(place.chains)
-        state = FitState(place.weights(), lambda_theta)
+        self._engine.use(self._new_numbers())
+        self._engine.set_state(at.chains)
+        state = FitState(at.weights(), lambda_theta)
         settings = replace(
             self._settings,
             lambda_theta=lambda_theta,
             lambda_mu=lambda_mu,
-            growth=1,
             iterations=_SEGMENT,
             tolerance=0.0,
+            training=replace(self._settings.training, growth=1),
         )
         for _ in iterate(self._engine, self._mu0, self.fold.train, settings, state, self._threads):
             self._watch(state)
         self.work += (_SEGMENT + _SETTLING_WORK) * self._iteration_work
         return self._arrive(state)
 
-    def _arrive(self, state: FitState) -> Place:
+    def _arrive(self, state: FitState) -> Station:
         """The place where training has ended, with its chains brought to the averaged weights."""
         w = state.weights
-        at = w.mu_mean, w.theta_mean, w.intercept_mean
-        if isinstance(self._engine, LocalEngine):
-            self._use_new_numbers()
-            for sweep in range(_SETTLE):
-                self._engine.sweep(*at, sweep)
-        judges = sample_codes(self._engine, *at)
-        return Place(state.lambda_theta, *at, w.d_run, w.c_run, self._engine.get_state(), judges)
+        self._engine.settle(w.mean, _SETTLE, self._new_numbers())
+        judges = self._engine.population(w.mean)
+        return Station(state.lambda_theta, w.mean, w.d_run, w.c_run, self._engine.get_state(), judges)
 
-    def tighten(self, place: Place, lambda_theta: float) -> Place:
+    def tighten(self, at: Station, lambda_theta: float) -> Station:
         """The field at a larger λ_θ, by a Newton step on the chains."""
-        theta, intercept = newton_step(
-            self.fold.train,
-            place.judges,
-            place.theta,
-            place.intercept,
-            place.lambda_theta,
-            lambda_theta,
-            self._workers,
+        moved = newton_step(
+            self.fold.train, at.judges, at.field, at.lambda_theta, lambda_theta, self._workers
         )
         self.work += _NEWTON_WORK * self._iteration_work
-        return replace(place, lambda_theta=lambda_theta, theta=theta, intercept=intercept)
+        return replace(at, lambda_theta=lambda_theta, field=moved)
 
-    def compare(self, place: Place, other: Place, judge: Place) -> Difference:
+    def compare(self, at: Station, other: Station, judge: Station) -> Difference:
         """How much better one place is than another on the held-out tables, by the chains of a third."""
-        fold, mine, others = self.fold, (place.theta, place.intercept), (other.theta, other.intercept)
         self.work += _JUDGING_WORK * self._iteration_work
-        return compare_heldout(fold.valid, judge.judges, mine, others, self._workers, noise=fold.noise)
+        return compare_heldout(self.fold.valid, judge.judges, at.field, other.field)

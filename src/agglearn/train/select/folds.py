@@ -5,22 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
-
 from agglearn.errors import AgglearnError, InputError, TableError
 from agglearn.field.problem import Problem, heldout_problem, make_problem
 from agglearn.tables.data import AggregatedData, merge
-from agglearn.train.checkpoint import fingerprint
 
 
 @dataclass(frozen=True, eq=False)
 class Fold:
-    """Tables to fit to, tables of other records to judge on, and the noise on those (a σ for each table)."""
+    """Tables to fit to, and tables of other records to judge on."""
 
     train: Problem
     valid: Problem
-    noise: npt.NDArray[np.float64] | None = None
 
 
 def add_parts(parts: Sequence[AggregatedData]) -> AggregatedData:
@@ -41,10 +36,10 @@ def add_parts(parts: Sequence[AggregatedData]) -> AggregatedData:
 
 def one_fold(train: AggregatedData, valid: AggregatedData, label: str | None = None) -> Fold:
     """Training tables and validation tables."""
-    fold = Fold(make_problem(train, label), heldout_problem(valid, train, label), _noise(valid, train))
+    fold = Fold(make_problem(train, label), heldout_problem(valid, train, label))
     if fold.train.layout != fold.valid.layout:
         raise TableError("the validation tables are not hashed as the training tables are")
-    if fingerprint(fold.train) == fingerprint(fold.valid):
+    if fold.train.fingerprint == fold.valid.fingerprint:
         raise InputError("the validation tables are the training tables: give tables of other records")
     return fold
 
@@ -61,8 +56,3 @@ def folds_of(parts: Sequence[AggregatedData], label: str | None = None) -> list[
         except AgglearnError as error:
             raise type(error)(f"part {number}: {error}") from None
     return folds
-
-
-def _noise(valid: AggregatedData, train: AggregatedData) -> npt.NDArray[np.float64] | None:
-    noise = valid.noise_of(train.tables)
-    return noise if noise.any() else None

@@ -1,0 +1,37 @@
+"""The field itself: π(x,y) ∝ exp(Σ_k φ_k(x)(μ_k + yθ_k) + yθ₀), as one value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from agglearn.field.kernels.score import Codes, score_codes
+from agglearn.field.layout import Layout
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Field:
+    """Weights over a layout.
+
+    Attributes
+    ----------
+    layout
+        Features, tables and the order of the cells.
+    mu, theta
+        Of each cell its weight in the law of X, and what a positive label adds to it.
+    intercept
+        θ₀: the log-odds of a record that no table says anything of.
+    """
+
+    layout: Layout
+    mu: Floats
+    theta: Floats
+    intercept: float
+
+    def log_odds(self, codes: Codes, threads: int = 1) -> Floats:
+        """φ(x)·θ + θ₀ of coded records (a row per feature); unknown values add nothing."""
+        return score_codes(codes, self.layout, self.theta, self.intercept, threads)

@@ -1,0 +1,130 @@
+"""A model on disk.
+
+``NAME.model/`` holds a manifest (schema, label, settings, how the fit went), Arrow files with μ, θ and the
+chains, and ``history.json``. All but the history, which tells times, is the same for the same tables,
+settings and seed. Version 1, which kept a row for each chain, is read as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from agglearn.errors import AgglearnError, StoreError
+from agglearn.field.field import Field
+from agglearn.field.layout import Layout
+from agglearn.model.model import Model
+from agglearn.model.record import FitRecord
+from agglearn.runtime.files import (
+    new_folder,
+    read_arrays,
+    read_json,
+    read_manifest,
+    read_sealed,
+    write_arrays,
+    write_manifest,
+    write_sealed,
+)
+from agglearn.schema.schema import Schema
+
+FORMAT = "agglearn.model"
+VERSION = 2
+_FIRST_VERSION = 1
+_HISTORY = "history.json"
+
+
+def save_model(model: Model, target: str | Path) -> None:
+    """Write a model as a folder, atomically."""
+    arrays: dict[str, npt.NDArray[Any]] = {"mu": model.field.mu, "theta": model.field.theta}
+    if model.chains is not None:
+        arrays["chains"] = model.chains
+    history = [entry.to_json() for entry in model.record.history]
+    with new_folder(Path(target), FORMAT) as folder:
+        write_sealed(folder / _HISTORY, {"iterations": history, "seconds": model.record.seconds})
+        write_manifest(
+            folder,
+            {
+                "format": FORMAT,
+                "version": VERSION,
+                "schema": model.schema.to_json(),
+                "tables": [list(s) for s in model.scopes],
+                "hash_sizes": model.layout.buckets,
+                "intercept": float(model.field.intercept).hex(),
+                "rows": model.rows,
+                "positives": model.positives,
+                "fit": model.record.to_json(),
+                "arrays": write_arrays(folder, "field", arrays),
+            },
+        )
+
+
+def load_model(source: str | Path) -> Model:
+    """Read a model from its folder; runs no code from it."""
+    folder = Path(source)
+    document = read_manifest(folder, FORMAT, VERSION, _FIRST_VERSION)
+    try:
+        return _model(folder, document)
+    except StoreError:
+        raise
+    except (
+        AgglearnError, LookupError, TypeError, ValueError, AttributeError, pa.ArrowException
+    ) as error:  # fmt: skip
+        raise StoreError(f"{folder} is damaged ({type(error).__name__}: {error}): fit it again") from None
+
+
+def _model(folder: Path, document: Mapping[str, Any]) -> Model:
+    schema = Schema.from_json(document["schema"], str(folder))
+    scopes = tuple(tuple(s) for s in document["tables"])
+    layout = Layout.hashed(
+        schema.cards, [[schema.index[f] for f in scope] for scope in scopes], document["hash_sizes"]
+    )
+    arrays = read_arrays(folder, document["arrays"])
+    if arrays["mu"].shape != (layout.n_cells,) or arrays["theta"].shape != (layout.n_cells,):
+        raise ValueError("weights do not fit the tables")
+    return Model(
+        schema=schema,
+        label=schema.labels[0],
+        scopes=scopes,
+        field=Field(layout, arrays["mu"], arrays["theta"], float.fromhex(document["intercept"])),
+        chains=_chains(arrays.get("chains"), layout, document["version"]),
+        rows=document["rows"],
+        positives=document["positives"],
+        record=_record(folder, document, layout),
+    )
+
+
+def _chains(chains: npt.NDArray[Any] | None, layout: Layout, version: int) -> npt.NDArray[np.uint16] | None:
+    if chains is None:
+        return None
+    if version == _FIRST_VERSION:
+        chains = np.ascontiguousarray(chains.T)
+    if chains.shape[0] != layout.n_features or not (chains < np.array(layout.cards)[:, None]).all():
+        raise ValueError("chains do not fit the features")
+    return chains
+
+
+def _record(folder: Path, document: Mapping[str, Any], layout: Layout) -> FitRecord:
+    if document["version"] != _FIRST_VERSION:
+        kept = read_sealed(folder / _HISTORY)
+        return FitRecord.from_json(document["fit"], _entries(kept), kept["seconds"])
+    summary, entries = document["summary"], _entries(read_json(folder / _HISTORY))
+    sigma = summary.get("noise")
+    fit = {
+        **summary,
+        "settings": document["settings"],
+        "noise": sigma and {"counts": sigma, "sums": sigma},
+        "choice": summary.get("choice"),
+    }
+    return FitRecord.from_json(fit, entries, sum(entry["seconds"] for entry in entries))
+
+
+def _entries(document: Mapping[str, Any]) -> list[dict[str, Any]]:
+    entries = document["iterations"]
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise ValueError(f"{_HISTORY} does not list iterations")
+    return entries

@@ -1,0 +1,113 @@
+"""How a model was fitted, and how that ended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from agglearn.field.problem import TableNoise
+from agglearn.train.loop import Fit
+from agglearn.train.select.choose import Choice
+from agglearn.train.settings import FitSettings
+from agglearn.train.state import Iteration
+
+
+@dataclass(frozen=True, eq=False)
+class FitRecord:
+    """How a model was fitted, and how that ended.
+
+    Attributes
+    ----------
+    settings
+        As they were asked for.
+    iterations, chains
+        How many were done, and how many there were.
+    lambda_theta, lambda_mu
+        The penalties it ended with.
+    stopped_because
+        Why it ended.
+    steps_halved
+        How often a fit that grew worse had its steps halved.
+    tables
+        Fingerprint of the tables it was fitted to.
+    noise
+        The noise on them.
+    choice
+        How the penalties were chosen on held-out tables, where they were.
+    history
+        Every iteration.
+    seconds
+        How long it took; like the history's times it is not the same for the same seed.
+    """
+
+    settings: FitSettings
+    iterations: int
+    chains: int
+    lambda_theta: float
+    lambda_mu: float
+    stopped_because: str
+    steps_halved: int
+    tables: str
+    noise: TableNoise | None
+    choice: Choice | None
+    history: tuple[Iteration, ...]
+    seconds: float
+
+    @classmethod
+    def of_fit(cls, fit: Fit, settings: FitSettings, choice: Choice | None, seconds: float) -> FitRecord:
+        """The record of a fit that has ended."""
+        assert fit.state.stopped_because is not None
+        return cls(
+            settings=settings,
+            iterations=fit.iterations,
+            chains=fit.engine.n_chains,
+            lambda_theta=fit.state.lambda_theta,
+            lambda_mu=fit.settings.fixed_mu,
+            stopped_because=fit.state.stopped_because,
+            steps_halved=round(-np.log2(fit.state.step_scale)),
+            tables=fit.problem.fingerprint,
+            noise=fit.problem.noise,
+            choice=choice,
+            history=tuple(fit.state.history),
+            seconds=seconds,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """All but the history and the seconds, which are not the same for the same seed, as JSON values."""
+        noise = self.noise and {"counts": self.noise.counts.tolist(), "sums": self.noise.sums.tolist()}
+        return {
+            "settings": self.settings.to_json(),
+            "iterations": self.iterations,
+            "chains": self.chains,
+            "lambda_theta": self.lambda_theta,
+            "lambda_mu": self.lambda_mu,
+            "stopped_because": self.stopped_because,
+            "steps_halved": self.steps_halved,
+            "tables": self.tables,
+            "noise": noise,
+            "choice": self.choice and self.choice.to_json(),
+        }
+
+    @classmethod
+    def from_json(
+        cls, document: Mapping[str, Any], history: Sequence[Mapping[str, Any]], seconds: float
+    ) -> FitRecord:
+        """The record that :meth:`to_json` gave, with the history that was kept beside it."""
+        noise, choice = document["noise"], document["choice"]
+        return cls(
+            settings=FitSettings.from_json(document["settings"]),
+            iterations=int(document["iterations"]),
+            chains=int(document["chains"]),
+            lambda_theta=float(document["lambda_theta"]),
+            lambda_mu=float(document["lambda_mu"]),
+            stopped_because=str(document["stopped_because"]),
+            steps_halved=int(document["steps_halved"]),
+            tables=str(document["tables"]),
+            noise=noise and TableNoise(np.array(noise["counts"], float), np.array(noise["sums"], float)),
+            choice=choice and Choice(**choice),
+            history=tuple(Iteration.from_json(entry) for entry in history),
+            seconds=float(seconds),
+        )

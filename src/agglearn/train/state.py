@@ -1,0 +1,117 @@
+"""All that training knows after some iterations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from agglearn.field.field import Field
+from agglearn.field.layout import Layout
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass
+class Iterates:
+    """The weights of a field on their way, their running averages, and the running means behind p̂."""
+
+    layout: Layout
+    mu: Floats
+    theta: Floats
+    intercept: float
+    mu_mean: Floats
+    theta_mean: Floats
+    intercept_mean: float
+    d_run: Floats
+    c_run: Floats
+
+    @classmethod
+    def at(cls, field: Field) -> Iterates:
+        """Weights that begin at a field, with nothing to average over yet."""
+        zeros = [np.zeros_like(field.mu) for _ in range(3)]
+        mu, theta, b = field.mu, field.theta, field.intercept
+        return cls(field.layout, mu.copy(), theta.copy(), b, mu.copy(), zeros[0], b, zeros[1], zeros[2])
+
+    @property
+    def now(self) -> Field:
+        """The field of the last step; it moves on with the next."""
+        return Field(self.layout, self.mu, self.theta, self.intercept)
+
+    @property
+    def mean(self) -> Field:
+        """The averaged field, which is the one to keep; it moves on with the next step."""
+        return Field(self.layout, self.mu_mean, self.theta_mean, self.intercept_mean)
+
+
+@dataclass(frozen=True)
+class Iteration:
+    """What one iteration did: an entry of the history.
+
+    Attributes
+    ----------
+    iteration
+        Its number, from 1.
+    misfit_d, misfit_c, chi2_d, grad_mu, grad_theta, gamma, theta_squared
+        How far the tables were from being fitted before the step: see :class:`~.step.StepInfo`.
+    step_mu, step_theta, lambda_theta, chains
+        With what it went.
+    seconds
+        How long it took.
+    moves, acceptance
+        Share of values that changed, and of proposals that were accepted, where chains moved.
+    log_partition
+        log Z, where the engine is exact.
+    moved
+        By how much (root mean square) predicted log-odds had moved since the last look, where this was one.
+    valid_nllh, valid_nllh_se
+        The score on held-out tables, where it was taken.
+    """
+
+    iteration: int
+    misfit_d: float
+    misfit_c: float
+    chi2_d: float
+    grad_mu: float
+    grad_theta: float
+    gamma: float
+    theta_squared: float
+    step_mu: float
+    step_theta: float
+    lambda_theta: float
+    chains: int
+    seconds: float
+    moves: float | None = None
+    acceptance: float | None = None
+    log_partition: float | None = None
+    moved: float | None = None
+    valid_nllh: float | None = None
+    valid_nllh_se: float | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """What there is to say, as plain JSON values."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> Iteration:
+        """The entry that :meth:`to_json` gave; what a later version may add is left aside."""
+        return cls(**{f.name: document[f.name] for f in fields(cls) if f.name in document})
+
+
+@dataclass
+class FitState:
+    """All that training knows after some iterations, chains apart."""
+
+    weights: Iterates
+    lambda_theta: float
+    iteration: int = 0
+    step_scale: float = 1.0
+    best_misfit: float = np.inf
+    bad_iterations: int = 0
+    theta_seen: Floats = field(default_factory=lambda: np.zeros(0))
+    intercept_seen: float = 0.0
+    stopped_because: str | None = None
+    history: list[Iteration] = field(default_factory=list)
