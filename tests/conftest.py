@@ -10,18 +10,14 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import combinations
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
-from agglearn.schema.features import Categorical
-from agglearn.schema.schema import Label, Schema
 from agglearn.tables.data import AggregatedData
-from agglearn.tables.table import Table
+from tests import fields
 
 REPOSITORY = Path(__file__).parents[1]
 
@@ -101,31 +97,4 @@ def toy() -> Any:
 @pytest.fixture
 def random_tables() -> Callable[..., AggregatedData]:
     """Make the pair tables of random records, counted by numpy alone."""
-
-    def make(
-        seed: int = 0, cards: tuple[int, ...] = (3, 4, 2), rows: int = 500, labels: tuple[str, ...] = ("y",)
-    ) -> AggregatedData:
-        rng = np.random.default_rng(seed)
-        names = [f"f{i}" for i in range(len(cards))]
-        codes = np.array([rng.integers(0, m, rows) for m in cards])
-        y = rng.integers(0, 2, (len(labels), rows))
-        features = tuple(
-            Categorical(name=n, values=tuple(f"{n}v{v}" for v in range(m)), missing=False)
-            for n, m in zip(names, cards, strict=True)
-        )
-        tables: dict[tuple[str, ...], Table] = {}
-        for i, j in combinations(range(len(cards)), 2):
-            counts = np.zeros((cards[i], cards[j]), np.int64)
-            sums = np.zeros((len(labels), cards[i], cards[j]), np.int64)
-            np.add.at(counts, (codes[i], codes[j]), 1)
-            for layer, positive in zip(sums, y, strict=True):
-                np.add.at(layer, (codes[i], codes[j]), positive)
-            tables[names[i], names[j]] = Table((names[i], names[j]), counts, sums)
-        return AggregatedData(
-            schema=Schema(features, tuple(Label(name) for name in labels)),
-            tables=tables,
-            rows=rows,
-            positives=tuple(int(p) for p in y.sum(axis=1)),
-        )
-
-    return make
+    return fields.random_tables

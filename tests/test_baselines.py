@@ -25,11 +25,8 @@ from agglearn.judge.baselines import (
     pair_models,
     tree_augmented_nb,
 )
-from agglearn.schema.features import Categorical, Codes
-from agglearn.schema.schema import Label, Schema
-from agglearn.tables.data import AggregatedData
-from agglearn.tables.noise import Noise
-from agglearn.tables.table import Table
+from agglearn.schema.features import Codes
+from tests.fields import bucket, every_state, random_field, tables_of, with_noise
 
 Floats = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.uint8]
@@ -39,51 +36,21 @@ CARDS = (3, 4, 2, 3)
 
 
 def records(seed: int = 0, cards: tuple[int, ...] = CARDS, n: int = 3000) -> tuple[Codes, Labels]:
-    """Records whose neighbouring features depend on each other, and whose label depends on pairs."""
-    rng = np.random.default_rng(seed)
-    codes = np.array([rng.integers(0, m, n) for m in cards])
-    for f in range(1, len(cards)):
-        copied = rng.random(n) < 0.5
-        codes[f, copied] = codes[f - 1, copied] % cards[f]
-    z = np.full(n, -0.7)
-    for f in range(len(cards) - 1):
-        z += rng.normal(0, 0.8, (cards[f], cards[f + 1]))[codes[f], codes[f + 1]]
-    y = rng.random(n) < 1 / (1 + np.exp(-z))
-    return codes.astype(np.uint16), y.astype(np.uint8)
+    """Records whose features and label depend on each other in pairs; a row per feature."""
+    codes, y = random_field(seed, cards, intercept=-0.7).draw(n, seed)
+    return np.ascontiguousarray(codes.T), y
 
 
 def tabulated(
     codes: Codes, y: Labels, scopes: Scopes, cards: tuple[int, ...] = CARDS, noise: float = 0.0
 ) -> Problem:
-    """The problem of these tables, counted by numpy alone."""
-    rng = np.random.default_rng(99)
-    names = [f"f{i}" for i in range(len(cards))]
-    tables = {}
-    for scope in scopes:
-        counts = np.zeros([cards[f] for f in scope])
-        sums = np.zeros([1, *(cards[f] for f in scope)])
-        np.add.at(counts, tuple(codes[list(scope)]), 1)
-        np.add.at(sums[0], tuple(codes[list(scope)]), y)
-        if noise:
-            counts, sums = (
-                counts + rng.normal(0, noise, counts.shape),
-                sums + rng.normal(0, noise, sums.shape),
-            )
-        features = tuple(names[f] for f in scope)
-        tables[features] = Table(features, counts, sums, noise=Noise("gaussian", noise) if noise else None)
-    schema = Schema(
-        tuple(
-            Categorical(name=n, values=tuple(map(str, range(m))), missing=False)
-            for n, m in zip(names, cards, strict=True)
-        ),
-        (Label("y"),),
-    )
-    return make_problem(AggregatedData(schema, tables, len(y), (int(y.sum()),)))
+    data = tables_of(Layout.plain(cards, scopes), codes.T, y)
+    return make_problem(with_noise(data, "gaussian", noise, noise, seed=99) if noise else data)
 
 
 def every(cards: tuple[int, ...] = CARDS) -> Codes:
     """Every combination of codes once."""
-    return np.array(list(product(*map(range, cards))), np.uint16).T
+    return np.ascontiguousarray(every_state(cards).T)
 
 
 PAIRS = tuple(combinations(range(len(CARDS)), 2))
@@ -343,15 +310,6 @@ def test_an_impossible_penalty_is_refused(l2: float) -> None:
 
 
 # The logistic
-
-
-def bucket(codes: Sequence[int], size: int) -> int:
-    """The bucket of a combination by Python's own integers, from the formula in agglearn.cells."""
-    state = 0
-    for code in codes:
-        state = ((state ^ (code + 1)) * 0x9E3779B97F4A7C15) % 2**64
-        state ^= state >> 29
-    return state % size
 
 
 def dense_one_hot(codes: Codes, layout: Layout) -> Floats:

@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ from agglearn.errors import AgglearnError, InputError, StoreError
 from agglearn.field.engines.exact import ExactEngine, exact_optimum
 from agglearn.field.engines.local import LocalEngine
 from agglearn.field.heldout import Difference
-from agglearn.field.layout import Layout
 from agglearn.field.problem import Problem, make_problem
 from agglearn.field.solve import solve
 from agglearn.records.sources import open_source
@@ -34,7 +32,7 @@ from agglearn.train.select.folds import Fold, add_parts, folds_of
 from agglearn.train.select.newton import newton_step
 from agglearn.train.settings import FitSettings
 from tests.conftest import Cli
-from tests.fields import count, random_problem
+from tests.fields import random_field, random_problem
 from tests.records import make_records
 
 AUTO = FitSettings(lambda_theta="auto", chains=2000)
@@ -68,15 +66,9 @@ def added(parts: list[Problem]) -> Problem:
 @cache
 def known(seed: int, strength: float = 0.3, rows: int = 1000, n_parts: int = 4) -> Known:
     cards = (4, 5, 3, 4, 5)
-    rng = np.random.default_rng(seed)
-    layout = Layout.plain(cards, list(combinations(range(len(cards)), 2)))
-    engine = ExactEngine(layout, rows)
-    mu, theta = rng.normal(0, 0.3, layout.n_cells), rng.normal(0, strength, layout.n_cells)
-    parts = []
-    for k in range(n_parts):
-        codes, y = engine.sample(rows, mu, theta, -0.5, 10 * seed + k)
-        parts.append(Problem(layout, *count(layout, codes, y), float(rows), float(y.sum())))
-    return Known(engine, engine.probabilities(mu, theta, -0.5), parts)
+    field = random_field(seed, cards, (0.3, strength))
+    parts = [field.problem(rows, 10 * seed + k) for k in range(n_parts)]
+    return Known(ExactEngine(field.layout, rows), field.law, parts)
 
 
 def folds(parts: list[Problem]) -> list[Fold]:

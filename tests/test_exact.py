@@ -17,28 +17,10 @@ from agglearn.errors import TooLargeError
 from agglearn.field.engines.exact import ExactEngine, Optimum, exact_optimum, objective_and_gradient
 from agglearn.field.engines.protocol import Engine
 from agglearn.field.layout import Layout
+from tests.fields import cells_of, count, random_field
 
 Floats = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int64]
-
-
-def cell_in_table(layout: Layout, t: int, x: tuple[int, ...]) -> int:
-    """The cell of a state, written anew with Python integers from the words of agglearn.cells."""
-    scope = layout.scopes[t]
-    if layout.hash_sizes[t]:
-        state = 0
-        for f in scope:
-            state = ((state ^ (x[f] + 1)) * 0x9E3779B97F4A7C15) % 2**64
-            state ^= state >> 29
-        return int(layout.offsets[t]) + state % layout.hash_sizes[t]
-    cell = 0
-    for f in scope:
-        cell = cell * layout.cards[f] + x[f]
-    return int(layout.offsets[t]) + cell
-
-
-def cells_of(layout: Layout, x: tuple[int, ...]) -> list[int]:
-    return [cell_in_table(layout, t, x) for t in range(layout.n_tables)]
 
 
 class Tables(NamedTuple):
@@ -48,25 +30,13 @@ class Tables(NamedTuple):
 
 
 def tabulate(layout: Layout, x: Codes, y: Codes) -> Tables:
-    """Count records one by one."""
-    d, c = np.zeros(layout.n_cells), np.zeros(layout.n_cells)
-    for row, label in zip(x.tolist(), y.tolist(), strict=True):
-        cells = cells_of(layout, tuple(row))
-        d[cells] += 1
-        c[cells] += label
-    return Tables(d, c, float(y.sum()))
+    return Tables(*count(layout, x, y), float(y.sum()))
 
 
-def records(rng: np.random.Generator, cards: tuple[int, ...], n: int) -> tuple[Codes, Codes]:
-    """Records whose features and label all lean on a hidden class, so that nothing is independent."""
-    hidden = rng.integers(0, 3, n)
-    laws = [rng.dirichlet(np.ones(card), size=3) for card in cards]
-    columns = [
-        (rng.random(n)[:, None] > law.cumsum(axis=1)[hidden]).sum(axis=1).clip(max=card - 1)
-        for law, card in zip(laws, cards, strict=True)
-    ]
-    y = (rng.random(n) < np.array([0.2, 0.5, 0.8])[hidden]).astype(np.int64)
-    return np.stack(columns, axis=1), y
+def records(seed: int, cards: tuple[int, ...], n: int) -> tuple[Codes, Codes]:
+    """Records in which no feature is independent of another, nor the label."""
+    x, y = random_field(seed, cards).draw(n, seed)
+    return x.astype(np.int64), y.astype(np.int64)
 
 
 def every_cell_seen(cards: tuple[int, ...], x: Codes, y: Codes) -> tuple[Codes, Codes]:
@@ -107,14 +77,14 @@ def test_probabilities_and_expectations_equal_a_sum_over_states_one_by_one(layou
     mu, theta = rng.normal(size=(2, layout.n_cells))
     intercept, rows = rng.normal(), 1000.0
     weights = {
-        (x, y): exp(sum(mu[k] + y * theta[k] for k in cells_of(layout, x)) + y * intercept)
+        (x, y): exp(sum(mu[k] + y * theta[k] for k in cells_of(layout, np.array([x]))[:, 0]) + y * intercept)
         for x in product(*map(range, layout.cards))
         for y in (0, 1)
     }
     total = sum(weights.values())
     d, c, positives = np.zeros(layout.n_cells), np.zeros(layout.n_cells), 0.0
     for (x, y), weight in weights.items():
-        for k in cells_of(layout, x):
+        for k in cells_of(layout, np.array([x]))[:, 0]:
             d[k] += rows * weight / total
             c[k] += rows * weight / total * y
         positives += rows * weight / total * y
@@ -204,7 +174,7 @@ def test_gradient_equals_finite_differences(
     layout: Layout, seed: int, lambda_mu: float, lambda_theta: float
 ) -> None:
     rng = np.random.default_rng(seed)
-    tables = tabulate(layout, *records(rng, layout.cards, 200))
+    tables = tabulate(layout, *records(seed, layout.cards, 200))
     engine = ExactEngine(layout, 200)
     mu0 = rng.normal(size=layout.n_cells)
     point, direction = rng.normal(size=(2, 2 * layout.n_cells + 1))
@@ -227,9 +197,8 @@ def test_gradient_equals_finite_differences(
 @given(layouts(), seeds)
 def test_without_penalty_the_optimum_reproduces_the_tables(layout: Layout, seed: int) -> None:
     """The paper's lemma: E(D) = d and E(C) = c. Tables here are small, so many cells are empty."""
-    rng = np.random.default_rng(seed)
     n = 300
-    tables = tabulate(layout, *records(rng, layout.cards, n))
+    tables = tabulate(layout, *records(seed, layout.cards, n))
     engine = ExactEngine(layout, n)
     optimum = exact_optimum(engine, *tables, 0.0, 0.0, np.zeros(layout.n_cells), tolerance=1e-7)
     expected = engine.expect(optimum.mu, optimum.theta, optimum.intercept, 0)
@@ -243,8 +212,7 @@ def test_without_penalty_the_optimum_reproduces_the_tables(layout: Layout, seed:
 @given(layouts(hashed=False, max_states=100), seeds)
 def test_without_penalty_the_optimum_is_what_proportional_fitting_finds(layout: Layout, seed: int) -> None:
     """Iterative proportional fitting from the uniform law converges to the maximum entropy."""
-    rng = np.random.default_rng(seed)
-    x, y = every_cell_seen(layout.cards, *records(rng, layout.cards, 100))
+    x, y = every_cell_seen(layout.cards, *records(seed, layout.cards, 100))
     n, n_features = len(y), len(layout.cards)
     data = np.zeros((*layout.cards, 2))
     np.add.at(data, (*x.T, y), 1 / n)
@@ -272,7 +240,7 @@ def test_with_penalties_every_other_point_is_worse(
     layout: Layout, seed: int, lambda_mu: float, lambda_theta: float
 ) -> None:
     rng = np.random.default_rng(seed)
-    tables = tabulate(layout, *records(rng, layout.cards, 200))
+    tables = tabulate(layout, *records(seed, layout.cards, 200))
     engine = ExactEngine(layout, 200)
     mu0 = rng.normal(size=layout.n_cells)
     optimum = exact_optimum(engine, *tables, lambda_mu, lambda_theta, mu0)
@@ -288,7 +256,7 @@ def test_with_penalties_every_other_point_is_worse(
 
 def test_a_heavy_penalty_leaves_the_start_and_the_base_rate() -> None:
     layout = Layout.plain([3, 2], [(0, 1)])
-    x, y = records(np.random.default_rng(0), layout.cards, 100)
+    x, y = records(0, layout.cards, 100)
     mu0 = np.arange(6.0)
     optimum = exact_optimum(ExactEngine(layout, 100), *tabulate(layout, x, y), 1e9, 1e9, mu0)
     # A weight moves by at most (gradient ≤ n) / 2λ = 5e-8.
@@ -299,7 +267,7 @@ def test_a_heavy_penalty_leaves_the_start_and_the_base_rate() -> None:
 
 def test_single_tables_give_naive_bayes() -> None:
     cards = (3, 4, 2, 5)
-    x, y = every_cell_seen(cards, *records(np.random.default_rng(3), cards, 2000))
+    x, y = every_cell_seen(cards, *records(3, cards, 2000))
     layout = Layout.plain(cards, [(f,) for f in range(4)])
     engine = ExactEngine(layout, len(y))
     optimum = exact_optimum(
@@ -318,7 +286,7 @@ def test_single_tables_give_naive_bayes() -> None:
 
 def test_a_table_over_all_features_gives_the_empirical_conditional() -> None:
     cards = (3, 2, 4)
-    x, y = every_cell_seen(cards, *records(np.random.default_rng(4), cards, 500))
+    x, y = every_cell_seen(cards, *records(4, cards, 500))
     layout = Layout.plain(cards, [(0, 1, 2)])
     engine = ExactEngine(layout, len(y))
     tables = tabulate(layout, x, y)
@@ -333,7 +301,7 @@ def test_xor_is_beyond_pairs_and_comes_out_as_the_paper_says() -> None:
     layout = Layout.plain([2, 2, 2], [(0, 1), (0, 2), (1, 2)])
     d, c = np.zeros(12), np.zeros(12)
     for a, b in product((0, 1), repeat=2):
-        cells = cells_of(layout, (a, b, a ^ b))
+        cells = cells_of(layout, np.array([(a, b, a ^ b)]))[:, 0]
         d[cells] += n / 4
         c[cells] += n / 4 * (0.25 + 0.5 * (a ^ b))
     engine = ExactEngine(layout, n)

@@ -11,14 +11,17 @@ import pytest
 import agglearn
 from agglearn.datasets import AdsLog
 from agglearn.errors import TableError
-from agglearn.field.engines.exact import ExactEngine
 from agglearn.field.heldout import compare_heldout, score_heldout
 from agglearn.field.problem import Problem, matching
 from agglearn.judge.scores import score_predictions
 from agglearn.train.loop import Fit, fit, sample_codes
 from agglearn.train.settings import FitSettings
 from tests.conftest import Cli
-from tests.fields import count, random_problem
+from tests.fields import KnownField, problem_of, random_problem
+
+
+def of_fit(run: Fit) -> KnownField:
+    return KnownField(run.problem.layout, run.mu, run.theta, run.intercept)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -26,9 +29,8 @@ def test_on_records_of_a_pairwise_field_the_score_from_tables_is_the_score_on_re
     problem, engine = random_problem(seed, (4, 3, 5, 3), strength=0.4)
     run = fit(problem, FitSettings(lambda_theta=2.0, chains=20_000))
     # Fresh records of the field itself: its law of X is then the true one, and nothing is to be feared.
-    fresh, y = engine.sample(20_000, run.mu, run.theta, run.intercept, 100 + seed)
-    d, c = count(problem.layout, fresh, y)
-    heldout = Problem(problem.layout, d, c, 20_000.0, float(y.sum()))
+    fresh, y = of_fit(run).draw(20_000, 100 + seed)
+    heldout = problem_of(problem.layout, fresh, y)
     codes = sample_codes(run.engine, run.mu, run.theta, run.intercept)
     score = score_heldout(heldout, codes, run.theta, run.intercept)
     states = np.ravel_multi_index(tuple(fresh.T.astype(int)), problem.layout.cards)
@@ -40,13 +42,6 @@ def test_on_records_of_a_pairwise_field_the_score_from_tables_is_the_score_on_re
     assert score.nllh == pytest.approx(truth.nllh, abs=0.005)
     assert score.auc == pytest.approx(truth.auc, abs=0.01)
     assert score.brier == pytest.approx(truth.brier, abs=0.005)
-
-
-def tables_of_sample(problem: Problem, engine: ExactEngine, run: Fit, rows: int, seed: int) -> Problem:
-    """Tables of fresh records of a fitted field."""
-    fresh, y = engine.sample(rows, run.mu, run.theta, run.intercept, seed)
-    d, c = count(problem.layout, fresh, y)
-    return Problem(problem.layout, d, c, float(rows), float(y.sum()))
 
 
 def test_on_the_exact_tables_of_a_field_the_score_is_the_enumerated_one() -> None:
@@ -74,8 +69,8 @@ def test_the_standard_error_is_the_spread_over_samples_of_records() -> None:
     other = (run.theta * 0.8, run.intercept)
     scores, differences, apart = [], [], []
     for seed in range(60):
-        fresh, y = engine.sample(3000, run.mu, run.theta, run.intercept, seed)
-        heldout = Problem(problem.layout, *count(problem.layout, fresh, y), 3000.0, float(y.sum()))
+        fresh, y = of_fit(run).draw(3000, seed)
+        heldout = problem_of(problem.layout, fresh, y)
         scores.append(score_heldout(heldout, codes, run.theta, run.intercept))
         differences.append(compare_heldout(heldout, codes, (run.theta, run.intercept), other))
         states = np.ravel_multi_index(tuple(fresh.T.astype(int)), problem.layout.cards)
@@ -95,9 +90,8 @@ def test_the_standard_error_is_the_spread_over_samples_of_records() -> None:
 def test_a_difference_is_that_of_the_scores_on_the_records() -> None:
     problem, engine = random_problem(2, (4, 3, 5, 3), strength=0.4)
     run = fit(problem, FitSettings(lambda_theta=2.0, chains=20_000))
-    fresh, y = engine.sample(20_000, run.mu, run.theta, run.intercept, 5)
-    d, c = count(problem.layout, fresh, y)
-    heldout = Problem(problem.layout, d, c, 20_000.0, float(y.sum()))
+    fresh, y = of_fit(run).draw(20_000, 5)
+    heldout = problem_of(problem.layout, fresh, y)
     codes = sample_codes(run.engine, run.mu, run.theta, run.intercept)
     smaller, larger = (0.7 * run.theta, run.intercept), (1.4 * run.theta, run.intercept)
     states = np.ravel_multi_index(tuple(fresh.T.astype(int)), problem.layout.cards)
@@ -111,9 +105,9 @@ def test_a_difference_is_that_of_the_scores_on_the_records() -> None:
 
 
 def test_a_chain_that_did_not_move_between_two_draws_counts_once() -> None:
-    problem, engine = random_problem(0, (4, 3, 5))
+    problem, _ = random_problem(0, (4, 3, 5))
     run = fit(problem, FitSettings(lambda_theta=2.0, chains=5000))
-    heldout = tables_of_sample(problem, engine, run, 3000, 1)
+    heldout = of_fit(run).problem(3000, 1)
     codes = sample_codes(run.engine, run.mu, run.theta, run.intercept)
     once = score_heldout(heldout, codes, run.theta, run.intercept)
     twice = score_heldout(heldout, np.hstack([codes, codes]), run.theta, run.intercept, draws=2)
@@ -123,9 +117,9 @@ def test_a_chain_that_did_not_move_between_two_draws_counts_once() -> None:
 
 
 def test_noise_on_the_tables_adds_its_part_to_the_standard_error() -> None:
-    problem, engine = random_problem(4, (4, 3, 5))
+    problem, _ = random_problem(4, (4, 3, 5))
     run = fit(problem, FitSettings(lambda_theta=2.0, chains=10_000))
-    heldout = tables_of_sample(problem, engine, run, 20_000, 1)
+    heldout = of_fit(run).problem(20_000, 1)
     codes = sample_codes(run.engine, run.mu, run.theta, run.intercept)
     sigma = np.array([0.0, 200.0, 400.0])
     cells = np.repeat(sigma, problem.layout.sizes)

@@ -17,6 +17,7 @@ from agglearn.field.kernels.score import score_codes, tally
 from agglearn.field.layout import Layout
 from agglearn.field.proposals import Proposals, build_proposals
 from agglearn.runtime.random import stream_key
+from tests.fields import cells_of
 
 Floats = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.uint16]
@@ -28,20 +29,8 @@ MIXED = Layout(CARDS, SCOPES, (0, 0, 0, 0, 0, 0, 11, 501))
 
 def cells(layout: Layout, t: int, codes: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     """The cell of each record in table ``t``, from the words of agglearn.cells alone."""
-    scope, hash_size = layout.scopes[t], layout.hash_sizes[t]
-    columns = [codes[f].astype(np.int64) for f in scope]
-    if not hash_size:
-        shape = [layout.cards[f] for f in scope]
-        inside = np.ravel_multi_index(tuple(columns), shape, mode="clip")
-        return np.asarray(layout.offsets[t] + inside)
-    found = []
-    for record in zip(*(column.tolist() for column in columns), strict=True):
-        state = 0
-        for code in record:
-            state = ((state ^ (code + 1)) * 0x9E3779B97F4A7C15) % 2**64
-            state ^= state >> 29
-        found.append(int(layout.offsets[t]) + state % hash_size)
-    return np.array(found, np.int64)
+    known = np.minimum(codes, np.array(layout.cards)[:, None] - 1)
+    return np.asarray(cells_of(layout, known.T)[t])
 
 
 def random_codes(rng: np.random.Generator, n: int, unknown: float = 0.0) -> Codes:

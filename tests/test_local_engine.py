@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
-from itertools import combinations, product
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -17,36 +17,20 @@ from agglearn.field.engines.local import LocalEngine, memory_needed
 from agglearn.field.engines.protocol import Engine
 from agglearn.field.layout import Layout
 from agglearn.field.proposals import build_proposals
+from tests.fields import KnownField, cells_of, random_field
 
 Floats = npt.NDArray[np.float64]
 INTERCEPT = -0.4
 
 
-def cell(layout: Layout, t: int, x: tuple[int, ...]) -> int:
-    """The cell of a state in table ``t``, from the words of agglearn.cells alone."""
-    inside = 0
-    for f in layout.scopes[t]:
-        if layout.hash_sizes[t]:
-            inside = ((inside ^ (x[f] + 1)) * 0x9E3779B97F4A7C15) % 2**64
-            inside ^= inside >> 29
-        else:
-            inside = inside * layout.cards[f] + x[f]
-    return int(layout.offsets[t]) + (inside % layout.hash_sizes[t] if layout.hash_sizes[t] else inside)
-
-
 def enumerated(layout: Layout, mu: Floats, theta: Floats, intercept: float) -> Floats:
     """π(x, y), a row for each x in C order and a column for each y."""
-    logits = []
-    for x in product(*(range(m) for m in layout.cards)):
-        at = [cell(layout, t, x) for t in range(layout.n_tables)]
-        logits.append((mu[at].sum(), mu[at].sum() + theta[at].sum() + intercept))
-    weights = np.exp(np.array(logits) - np.max(logits))
-    return np.asarray(weights / weights.sum())
+    return KnownField(layout, mu, theta, intercept).law
 
 
 def random_weights(layout: Layout, seed: int, scale: float = 0.7) -> tuple[Floats, Floats]:
-    rng = np.random.default_rng(seed)
-    return rng.normal(0, scale, layout.n_cells), rng.normal(0, scale, layout.n_cells)
+    field = random_field(seed, layout, scale)
+    return field.mu, field.theta
 
 
 def states(engine: LocalEngine) -> npt.NDArray[np.int64]:
@@ -221,8 +205,7 @@ def test_expectations_are_tallies_of_the_chains_scaled_to_the_rows(marginal: boo
     state = engine.get_state()
     d, c, positives = np.zeros(MIXED.n_cells), np.zeros(MIXED.n_cells), 0.0
     scores = engine.scores(theta, INTERCEPT)
-    for i, x in enumerate(state["chains"].tolist()):
-        at = [cell(MIXED, t, tuple(x)) for t in range(MIXED.n_tables)]
+    for i, at in enumerate(cells_of(MIXED, state["chains"]).T):
         score = theta[at].sum() + INTERCEPT
         assert scores[i] == pytest.approx(score, abs=1e-12)
         y = 1 / (1 + np.exp(-score)) if marginal else float(state["labels"][i])

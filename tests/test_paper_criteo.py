@@ -20,11 +20,11 @@ from agglearn.errors import InputError
 from agglearn.field.problem import layout_of
 from agglearn.judge.baselines import one_hot
 from agglearn.receive import receive_adkdd
-from experiments.cells import Cell, Results
-from experiments.paper import criteo, criteo_files, criteo_simulated, step_sizes
-from experiments.paper import criteo_stages as stages
-from experiments.paper.criteo_models import Found, logistic_on_codes
-from experiments.paper.criteo_simulated import AdKddSizes
+from evidence.paper import criteo, criteo_files, criteo_simulated, step_sizes
+from evidence.paper import criteo_stages as stages
+from evidence.paper.criteo_models import Found, logistic_on_codes
+from evidence.paper.criteo_simulated import AdKddSizes
+from evidence.runner import Cell, Results
 
 SIZES = AdKddSizes(
     rows=60_000, part_rows=25_000, more_rows=20_000, valid_rows=8_000, test_rows=10_000, modalities=120

@@ -18,12 +18,12 @@ from agglearn.datasets import xor as xor_records
 from agglearn.field.engines.exact import ExactEngine
 from agglearn.field.layout import Layout
 from agglearn.judge.baselines import LogOddsModel, one_hot
-from experiments.cells import Cell, Results, run_cells
-from experiments.paper import chains, gradients, penalty_grid, triplets, xor
-from experiments.paper.notebook import Notebook, authors_training, constant_steps, train_as_authors
-from experiments.paper.published import NOTEBOOK_CHAINS, NOTEBOOK_TABLES, XOR, XOR_RATE
-from experiments.paper.splits import PaperSplit, Part, split
-from experiments.paper.triplet_fits import MODELS, Three, columns, fit_logistic, judge, three_way_information
+from evidence.paper import chains, gradients, penalty_grid, triplets, xor
+from evidence.paper.notebook import Notebook, authors_training, constant_steps, train_as_authors
+from evidence.paper.published import NOTEBOOK_CHAINS, NOTEBOOK_TABLES, XOR, XOR_RATE
+from evidence.paper.triplet_fits import MODELS, Three, columns, fit_logistic, judge, three_way_information
+from evidence.runner import Cell, Results, run_cells
+from evidence.splits import PaperSplit, Part, split
 
 SUBJECTS = (penalty_grid, chains, gradients, triplets, xor)
 

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 
 from agglearn.schema.features import Binned
-from experiments.cells import Cell, Results, Value, run_cells
-from experiments.paper import beyond, nllh_table, published
-from experiments.paper.nllh_fits import models_of
-from experiments.paper.splits import numeric_columns, split
+from evidence.paper import beyond, nllh_table, published
+from evidence.paper.nllh_fits import models_of
+from evidence.runner import Cell, Results, Value, run_cells
+from evidence.splits import numeric_columns, split
 
 # The first three say much of the same, so that Naive Bayes counts it thrice.
 FEATURES = ("marital-status", "relationship", "sex", "age", "education", "education-num", "capital-gain")

@@ -18,31 +18,20 @@ from agglearn.field.engines.exact import ExactEngine
 from agglearn.field.layout import Layout
 from agglearn.field.margins import marginal, mutual_information, pair_tables
 from agglearn.field.start import Start, independent_start, tree_start
+from tests.fields import count, pairs, random_field
 
 Floats = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int64]
 Edges = tuple[tuple[int, int], ...]
 
 
-def tabulate(layout: Layout, x: Codes) -> Floats:
-    """Counts of plain tables by numpy's own histogram; hashed ones are left at 0."""
-    d = np.zeros(layout.n_cells)
-    for t, scope in enumerate(layout.scopes):
-        if not layout.hash_sizes[t]:
-            np.add.at(layout.table(d, t), tuple(x[:, f] for f in scope), 1)
-    return d
+def tabulate(layout: Layout, x: npt.NDArray[np.integer]) -> Floats:
+    return count(layout, x)[0]
 
 
-def from_tree(rng: np.random.Generator, cards: tuple[int, ...], edges: Edges, n: int) -> Codes:
-    """Records of a random tree distribution, strongly dependent along its edges (parents first)."""
-    x = np.zeros((n, len(cards)), np.int64)
-    parents = {child: parent for parent, child in edges}
-    for f, card in enumerate(cards):
-        laws = rng.dirichlet(np.full(card, 0.5), size=cards[parents[f]] if f in parents else 1)
-        laws = 0.9 * laws + 0.1 / card
-        law = laws[x[:, parents[f]]] if f in parents else np.repeat(laws, n, axis=0)
-        x[:, f] = (rng.random(n)[:, None] > law.cumsum(axis=1)).sum(axis=1).clip(max=card - 1)
-    return x
+def from_tree(seed: int, cards: tuple[int, ...], edges: Edges, n: int) -> Codes:
+    """Records of a random tree distribution, strongly dependent along its edges."""
+    return random_field(seed, Layout.plain(cards, edges), 1.5).draw(n, seed)[0].astype(np.int64)
 
 
 def law_of_field(layout: Layout, start: Start) -> Floats:
@@ -105,10 +94,6 @@ def assert_chains_follow(law: Floats, chains: npt.NDArray[np.uint16]) -> None:
     assert ((seen - expected) ** 2 / expected).sum() < chi2.ppf(0.9999, df=len(seen) - 1)
 
 
-def all_pairs(cards: tuple[int, ...]) -> Layout:
-    return Layout.plain(cards, list(combinations(range(len(cards)), 2)))
-
-
 # --- the tree ---------------------------------------------------------------------------------
 
 
@@ -118,7 +103,7 @@ def test_tree_start_is_the_best_of_all_spanning_trees(seed: int, singles: bool) 
     """The tree of greatest likelihood among all 16, found without mutual information."""
     cards = (3, 2, 4, 3)
     rng = np.random.default_rng(seed)
-    x = from_tree(rng, cards, ((0, 1), (0, 2), (1, 3)), 500)
+    x = from_tree(seed, cards, ((0, 1), (0, 2), (1, 3)), 500)
     # Some of the records are redrawn uniformly: every cell is seen, and no tree is the truth.
     x = np.concatenate([x, rng.integers(0, cards, size=(500, 4))])
     law = empirical(cards, x)
@@ -138,8 +123,8 @@ def test_tree_start_is_the_best_of_all_spanning_trees(seed: int, singles: bool) 
 def test_records_made_by_a_tree_give_that_tree_back() -> None:
     cards = (4, 3, 5, 3, 4, 2)
     edges = ((0, 1), (0, 2), (2, 3), (2, 4), (1, 5))
-    x = from_tree(np.random.default_rng(7), cards, edges, 20_000)
-    layout = all_pairs(cards)
+    x = from_tree(7, cards, edges, 20_000)
+    layout = pairs(cards)
     start = tree_start(layout, tabulate(layout, x), len(x), 10, 0)
     assert unordered(start.edges) == set(edges)
     parents_seen = {0}
@@ -155,8 +140,8 @@ def test_records_made_by_a_tree_give_that_tree_back() -> None:
 
 def test_independent_start_is_the_product_of_the_singles() -> None:
     cards = (3, 2, 4)
-    x = from_tree(np.random.default_rng(5), cards, ((0, 1), (1, 2)), 3000)
-    layout = all_pairs(cards)
+    x = from_tree(5, cards, ((0, 1), (1, 2)), 3000)
+    layout = pairs(cards)
     start = independent_start(layout, tabulate(layout, x), 3000, 20_000, 1, smoothing=1e-6)
     expected = tree_law(empirical(cards, x), ())
     assert start.edges == ()
@@ -166,8 +151,8 @@ def test_independent_start_is_the_product_of_the_singles() -> None:
 
 def test_mutual_information_agrees_with_scikit_learn() -> None:
     cards = (3, 2, 4, 5)
-    x = from_tree(np.random.default_rng(9), cards, ((0, 1), (1, 2), (0, 3)), 2000)
-    layout = all_pairs(cards)
+    x = from_tree(9, cards, ((0, 1), (1, 2), (0, 3)), 2000)
+    layout = pairs(cards)
     information = mutual_information(layout, tabulate(layout, x))
     assert list(information) == list(combinations(range(4), 2))
     for (f, g), value in information.items():
@@ -189,8 +174,8 @@ def test_a_pair_is_read_in_the_smallest_plain_table_that_holds_it() -> None:
 
 def test_chains_follow_the_tree_they_are_drawn_from() -> None:
     cards = (3, 4, 2, 3)
-    x = from_tree(np.random.default_rng(11), cards, ((0, 1), (0, 2), (2, 3)), 2000)
-    layout = all_pairs(cards)
+    x = from_tree(11, cards, ((0, 1), (0, 2), (2, 3)), 2000)
+    layout = pairs(cards)
     start = tree_start(layout, tabulate(layout, x), 2000, 30_000, 3)
     law = law_of_field(layout, start)
     assert start.chains.shape == (30_000, 4)
@@ -204,8 +189,8 @@ def test_chains_follow_the_tree_they_are_drawn_from() -> None:
 def test_one_chain_alone_follows_the_tree_over_many_seeds() -> None:
     """Systematic draws depend on one another, so each must be right by itself."""
     cards = (2, 3, 2)
-    x = from_tree(np.random.default_rng(12), cards, ((0, 1), (1, 2)), 300)
-    layout = all_pairs(cards)
+    x = from_tree(12, cards, ((0, 1), (1, 2)), 300)
+    layout = pairs(cards)
     d = tabulate(layout, x)
     last = [tree_start(layout, d, 300, 2, seed).chains[1] for seed in range(3000)]
     law = law_of_field(layout, tree_start(layout, d, 300, 2, 0))
@@ -214,8 +199,8 @@ def test_one_chain_alone_follows_the_tree_over_many_seeds() -> None:
 
 def test_counts_along_the_edges_are_within_one_of_what_the_tree_expects() -> None:
     cards = (5, 4, 6)
-    x = from_tree(np.random.default_rng(13), cards, ((0, 1), (1, 2)), 3000)
-    layout = all_pairs(cards)
+    x = from_tree(13, cards, ((0, 1), (1, 2)), 3000)
+    layout = pairs(cards)
     start = tree_start(layout, tabulate(layout, x), 3000, 10_007, 4)
     law = law_of_field(layout, start)
     seen = empirical(cards, start.chains.astype(np.int64)) * 10_007
@@ -227,7 +212,7 @@ def test_counts_along_the_edges_are_within_one_of_what_the_tree_expects() -> Non
 
 
 def test_the_seed_decides_the_chains() -> None:
-    layout = all_pairs((3, 3, 3))
+    layout = pairs((3, 3, 3))
     d = tabulate(layout, np.random.default_rng(0).integers(0, 3, size=(200, 3)))
     first, again, other = (tree_start(layout, d, 200, 500, seed) for seed in (1, 1, 2))
     np.testing.assert_array_equal(first.chains, again.chains)
@@ -240,7 +225,7 @@ def test_the_seed_decides_the_chains() -> None:
 
 def test_pairs_hidden_in_a_larger_table_are_used() -> None:
     cards = (2, 3, 2, 3)
-    x = from_tree(np.random.default_rng(17), cards, ((0, 1), (1, 2), (2, 3)), 5000)
+    x = from_tree(17, cards, ((0, 1), (1, 2), (2, 3)), 5000)
     layout = Layout.plain(cards, [(0, 1, 2), (2, 3)])
     start = tree_start(layout, tabulate(layout, x), 5000, 20_000, 0, smoothing=1e-6)
     assert unordered(start.edges) == {(0, 1), (1, 2), (2, 3)}
@@ -251,7 +236,7 @@ def test_pairs_hidden_in_a_larger_table_are_used() -> None:
 
 def test_pairs_without_a_table_leave_a_forest() -> None:
     cards = (3, 2, 3, 2, 2)
-    x = from_tree(np.random.default_rng(19), cards, ((0, 1), (1, 2), (2, 3)), 4000)
+    x = from_tree(19, cards, ((0, 1), (1, 2), (2, 3)), 4000)
     layout = Layout.plain(cards, [(0, 1), (2, 3), (4,)])
     start = tree_start(layout, tabulate(layout, x), 4000, 20_000, 0, smoothing=1e-6)
     assert start.edges == ((0, 1), (2, 3))
@@ -262,7 +247,7 @@ def test_pairs_without_a_table_leave_a_forest() -> None:
 
 def test_features_that_only_hashed_tables_hold_start_uniform() -> None:
     cards = (3, 2, 4)
-    x = from_tree(np.random.default_rng(23), cards, ((0, 1), (1, 2)), 4000)
+    x = from_tree(23, cards, ((0, 1), (1, 2)), 4000)
     layout = Layout(cards, ((0, 1), (1, 2), (2,)), (0, 5, 3))
     d = tabulate(layout, x)
     d[6:] = np.random.default_rng(0).integers(0, 4000, size=8)
@@ -282,8 +267,8 @@ def test_features_that_only_hashed_tables_hold_start_uniform() -> None:
 def test_noisy_and_negative_counts_still_give_a_law_that_the_chains_follow(sigma: float) -> None:
     cards = (3, 4, 2, 3)
     rng = np.random.default_rng(29)
-    x = from_tree(rng, cards, ((0, 1), (0, 2), (2, 3)), 1000)
-    layout = all_pairs(cards)
+    x = from_tree(29, cards, ((0, 1), (0, 2), (2, 3)), 1000)
+    layout = pairs(cards)
     d = tabulate(layout, x)
     d += rng.normal(scale=sigma, size=d.size)
     assert d.min() < 0

@@ -95,7 +95,7 @@ def test_every_table_is_a_parquet_file_that_names_its_cells(tmp_path: Path, rand
     assert rows.column_names == ["f0", "f1", "count_", "count", "y"]
     table = data.tables["f0", "f1"]
     for row in rows.to_pylist():
-        cell = int(row["f0"].removeprefix("f0v")), int(row["f1"].removeprefix("f1v"))
+        cell = int(row["f0"].removeprefix("v")), int(row["f1"].removeprefix("v"))
         assert [row["count_"], row["count"], row["y"]] == [table.counts[cell], *table.sums[:, *cell]]
     assert sum(rows["count_"].to_pylist()) == data.rows
 

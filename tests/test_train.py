@@ -23,7 +23,7 @@ from agglearn.judge.scores import nllh
 from agglearn.train.checkpoint import FitState
 from agglearn.train.loop import Fit, begin, fit
 from agglearn.train.settings import FitSettings
-from tests.fields import random_problem
+from tests.fields import random_field, random_problem
 
 SMALL_FIELDS = [(0, (3, 4)), (1, (2, 3, 4)), (2, (5, 2, 3)), (3, (2, 3, 2, 3)), (4, (2, 2, 3, 2, 2))]
 LAMBDA_THETA, LAMBDA_MU = 2.0, 0.05
@@ -244,9 +244,7 @@ def test_a_field_that_does_not_fit_in_memory_is_refused_with_its_size(
 
 def test_the_penalty_found_from_the_tables_is_near_the_best_on_fresh_records() -> None:
     problem, engine = random_problem(5, (4, 5, 3, 4, 5), rows=4000, strength=0.3)
-    rng = np.random.default_rng(5)
-    truth_mu, truth_theta = rng.normal(0, 0.3, (2, problem.layout.n_cells))
-    law = engine.probabilities(truth_mu, truth_theta, -0.5)
+    law = random_field(5, (4, 5, 3, 4, 5), 0.3).law
 
     def loss(run: Fit) -> float:
         """Expected log loss under the law the records came from."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import combinations, product
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,12 @@ from agglearn.field.engines.exact import ExactEngine
 from agglearn.field.layout import Layout
 from agglearn.field.margins import unexplained
 from agglearn.field.problem import Problem
-from agglearn.tables.noise import Noise
 from agglearn.tables.table import Table
 from agglearn.train.settings import FitSettings
 from agglearn.trust.misfit import TableMisfit, compare
 from agglearn.trust.mixing import HalfTallies, agreement, autocorrelation, integrated_time
 from tests.conftest import Cli
+from tests.fields import KnownField, columns, random_field, with_noise
 
 CARDS = (3, 4, 2, 5)
 Floats = npt.NDArray[np.float64]
@@ -34,17 +34,7 @@ Floats = npt.NDArray[np.float64]
 
 def records_of_pairs(rows: int, seed: int, strength: float = 0.5, cards: tuple[int, ...] = CARDS) -> pa.Table:
     """Records of a field with pairs only, so that pair tables tell all there is to know."""
-    rng = np.random.default_rng(11)
-    pairs = list(combinations(range(len(cards)), 2))
-    states = np.array(list(product(*(range(m) for m in cards))))
-    mu, theta = np.zeros(len(states)), np.full(len(states), -0.5)
-    for i, j in pairs:
-        mu += rng.normal(0, strength, (cards[i], cards[j]))[states[:, i], states[:, j]]
-        theta += rng.normal(0, strength, (cards[i], cards[j]))[states[:, i], states[:, j]]
-    joint = np.exp(np.stack([mu, mu + theta], axis=1))
-    drawn = np.random.default_rng(seed).choice(joint.size, rows, p=joint.reshape(-1) / joint.sum())
-    columns: dict[str, Any] = {f"f{i}": states[drawn // 2, i] for i in range(len(cards))}
-    return pa.table({**columns, "y": drawn % 2})
+    return pa.table(columns(*random_field(11, cards, strength).draw(rows, seed)))
 
 
 def tables_of(records: Any, like: AggregatedData | None = None, tables: str = "pairs") -> AggregatedData:
@@ -67,10 +57,8 @@ def root_mean_square(found: tuple[TableMisfit, ...], what: str) -> float:
 
 def drawn_from(model: Model, rows: int, seed: int) -> Any:
     """Records of a model's field by enumeration."""
-    engine = ExactEngine(model.layout, rows)
-    codes, y = engine.sample(rows, model.mu, model.theta, model.intercept, seed)
-    records = model.schema.decode(np.ascontiguousarray(codes.T), np.random.default_rng(seed))
-    return records.append_column("y", pa.array(y))
+    field = KnownField(model.layout, model.mu, model.theta, model.intercept)
+    return pa.table(columns(*field.draw(rows, seed)))
 
 
 @pytest.mark.parametrize("sigma", [0.0, 4.0])
@@ -93,7 +81,7 @@ def test_z_is_the_difference_over_its_standard_error(sigma: float) -> None:
     assert found.z_positives == pytest.approx(np.sqrt(np.mean(z_c**2)))
     cells = {(w.what, w.cell): w for w in found.worst}
     k = int(np.argmax(np.abs(z_c)))
-    worst = cells["positives", f"f0={k // 2}, f2={k % 2}"]
+    worst = cells["positives", f"f0=v{k // 2}, f2=v{k % 2}"]
     assert (worst.given, worst.expected, worst.z) == pytest.approx((c[k], (d * q)[k], z_c[k]))
     tails = [chi2.sf(float(z @ z), 6) for z in (z_d, z_c)]
     assert found.p_value == pytest.approx(min(2 * min(tails), 1.0), rel=1e-6)
@@ -169,8 +157,8 @@ def test_a_table_that_is_wrong_is_named_with_its_worst_cells(pairwise: tuple[Mod
     assert found.misfit[0].table == "f1 × f3"
     assert found.misfit[0].z_records > 5 * max(m.z_records for m in found.misfit[1:])
     cells = [c for c in found.misfit[0].worst if c.what == "records"]
-    assert {c.cell for c in cells[:2]} == {"f1=2, f3=1", "f1=0, f3=1"}
-    at = {c.cell: c for c in cells}["f1=2, f3=1"]
+    assert {c.cell for c in cells[:2]} == {"f1=v2, f3=v1", "f1=v0, f3=v1"}
+    at = {c.cell: c for c in cells}["f1=v2, f3=v1"]
     assert at.given == counts[2, 1]
     assert at.expected == pytest.approx(right.counts[2, 1], rel=0.1)
     assert at.z == pytest.approx((at.given - at.expected) / np.sqrt(at.expected), rel=0.3)
@@ -201,20 +189,7 @@ def test_no_warning_comes_of_other_records_of_a_pairwise_law(sigma: float) -> No
 
 
 def noisy(tables: AggregatedData, sigma: float, seed: int) -> AggregatedData:
-    """The same with normal noise on each number, declared."""
-    if not sigma:
-        return tables
-    rng = np.random.default_rng(seed)
-    made = {
-        scope: Table(
-            scope,
-            table.counts + rng.normal(0, sigma, table.counts.shape),
-            table.sums + rng.normal(0, sigma, table.sums.shape),
-            noise=Noise("gaussian", sigma),
-        )
-        for scope, table in tables.tables.items()
-    }
-    return replace(tables, tables=made)
+    return with_noise(tables, "gaussian", sigma, sigma, seed) if sigma else tables
 
 
 def test_chains_that_cannot_move_are_noise_and_not_misfit() -> None:

@@ -18,7 +18,7 @@ from agglearn.tables.scopes import cells_of
 from agglearn.tables.table import Scope
 from agglearn.train.settings import FitSettings
 from agglearn.trust.suggest import free_part
-from experiments.tables_only.planted import Planted, plant
+from evidence.tables_only.planted import Planted, plant
 
 SEEDS = (20, 21, 22)
 SETTINGS = FitSettings(chains=6000, lambda_theta=8.0)

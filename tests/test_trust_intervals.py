@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -16,23 +15,19 @@ from scipy.stats import binom
 
 import agglearn
 from agglearn.errors import InputError, TooLargeError
-from agglearn.field.engines.exact import ExactEngine
 from agglearn.field.information import Information
 from agglearn.field.layout import Layout
-from agglearn.field.problem import Problem
 from agglearn.model.model import Model
 from agglearn.tables.data import AggregatedData
-from agglearn.tables.noise import Noise
-from agglearn.tables.table import Table
 from agglearn.train.loop import fit
 from agglearn.train.settings import FitSettings
 from agglearn.trust.intervals import Posterior, left_to_go, posterior
 from agglearn.trust.prior import DRAW, Normals
 from tests.conftest import Cli
-from tests.fields import count
+from tests.fields import KnownField, cells_of, columns, pairs, random_field, with_noise
 
 CARDS = (4, 3, 5, 3)
-LAYOUT = Layout.plain(CARDS, list(combinations(range(len(CARDS)), 2)))
+LAYOUT = pairs(CARDS)
 INTERCEPT = -1.0
 
 
@@ -40,17 +35,15 @@ class Drawn:
     """A random field, records of it, the fit to their tables, and draws of the fit to find intervals with."""
 
     def __init__(self, seed: int, strength: float, rows: int, sigma: float = 0.0, lam: float | None = None):
-        rng = np.random.default_rng([7, seed])
-        self.mu = rng.normal(0, 0.4, LAYOUT.n_cells)
-        self.theta = rng.normal(0, strength, LAYOUT.n_cells)
-        self.engine = ExactEngine(LAYOUT, rows)
-        records, y = self.engine.sample(rows, self.mu, self.theta, INTERCEPT, 1000 + seed)
-        d, c = count(LAYOUT, records, y)
+        self.field = random_field([7, seed], LAYOUT, (0.4, strength), INTERCEPT)
+        self.theta = self.field.theta
+        problem = self.field.problem(rows, 1000 + seed)
         if sigma:
-            d, c = (numbers + rng.normal(0, sigma, numbers.shape) for numbers in (d, c))
-        problem = Problem(LAYOUT, d, c, float(rows), float(y.sum()))
+            d, c = np.random.default_rng([8, seed]).normal([problem.d, problem.c], sigma)
+            problem = replace(problem, d=d, c=c)
         self.fit = fit(problem, FitSettings(lam, engine="exact", seed=seed), threads=1)
-        chains, _ = self.engine.sample(6000, self.fit.mu, self.fit.theta, self.fit.intercept, seed)
+        self.fitted = KnownField(LAYOUT, self.fit.mu, self.fit.theta, self.fit.intercept)
+        chains, _ = self.fitted.draw(6000, seed)
         self.codes = np.ascontiguousarray(chains.T)
         self.sigma, self.rows, self.seed = sigma, rows, seed
 
@@ -73,7 +66,7 @@ class Drawn:
         )
 
     def fresh(self, n: int = 1000) -> np.ndarray:
-        codes, _ = self.engine.sample(n, self.mu, self.theta, INTERCEPT, 5000 + self.seed)
+        codes, _ = self.field.draw(n, 5000 + self.seed)
         return np.ascontiguousarray(codes.T)
 
     def log_odds(self, codes: np.ndarray) -> np.ndarray:
@@ -85,10 +78,8 @@ def dense(codes: np.ndarray) -> np.ndarray:
     n = codes.shape[1]
     rows = np.zeros((n, LAYOUT.n_cells + 1))
     rows[:, -1] = 1
-    for t, scope in enumerate(LAYOUT.scopes):
-        shape = [CARDS[f] for f in scope]
-        cells = np.ravel_multi_index(tuple(codes[f].astype(int) for f in scope), shape)
-        rows[np.arange(n), LAYOUT.offsets[t] + cells] = 1
+    for cells in cells_of(LAYOUT, codes.T):
+        rows[np.arange(n), cells] = 1
     return rows
 
 
@@ -241,9 +232,7 @@ def test_a_bootstrap_of_the_tables_scatters_as_the_draws_say() -> None:
     fresh = one.fresh(500)
     scores = []
     for k in range(refits):
-        records, y = one.engine.sample(one.rows, fitted.mu, fitted.theta, fitted.intercept, 9000 + k)
-        d, c = count(LAYOUT, records, y)
-        problem = Problem(LAYOUT, d, c, float(one.rows), float(y.sum()))
+        problem = one.fitted.problem(one.rows, 9000 + k)
         again = fit(problem, FitSettings(lam, engine="exact", tolerance=0.01), threads=1)
         scores.append(dense(fresh) @ np.append(again.theta, again.intercept))
     bootstrap = np.var(scores, axis=0, ddof=1)
@@ -319,17 +308,12 @@ def test_draws_do_not_depend_on_how_many_are_made_at_a_time(
 # --- from a model -----------------------------------------------------------------------------------------
 
 
-def columns(codes: np.ndarray, y: np.ndarray | None = None) -> dict[str, Any]:
-    found: dict[str, Any] = {f"f{i}": [f"v{v}" for v in column] for i, column in enumerate(codes)}
-    return found if y is None else {**found, "y": y}
-
-
 @pytest.fixture(scope="module")
 def records() -> dict[str, Any]:
     rng = np.random.default_rng(0)
     codes = np.array([rng.integers(0, card, 4000) for card in CARDS])
     score = np.array([-1.0, 0.0, 0.5, 1.0])[codes[0]] + 0.5 * (codes[2] == codes[1])
-    return columns(codes, (rng.random(4000) < expit(score - 1)).astype(int))
+    return columns(codes.T, (rng.random(4000) < expit(score - 1)).astype(int))
 
 
 @pytest.fixture(scope="module")
@@ -368,13 +352,7 @@ def test_weights_have_intervals_in_the_shape_of_their_tables(
 
 
 def test_noise_on_the_tables_reaches_the_intervals(tables: AggregatedData, tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-
-    def noisy(table: Table) -> Table:
-        counts, sums = (numbers + rng.normal(0, 20, numbers.shape) for numbers in (table.counts, table.sums))
-        return replace(table, counts=counts, sums=sums, unknown=np.zeros(2), noise=Noise("gaussian", 20.0))
-
-    data = replace(tables, tables={scope: noisy(table) for scope, table in tables.tables.items()})
+    data = with_noise(tables, "gaussian", 20.0, 20.0)
     settings = FitSettings(8.0, chains=2000)
     model, _ = Model.fit(data, settings)
     assert model.summary["noise"] == [20.0] * 6

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -17,57 +16,35 @@ import agglearn
 from agglearn.datasets import load_adult
 from agglearn.errors import InputError
 from agglearn.field.engines.exact import ExactEngine
-from agglearn.field.layout import Layout
 from agglearn.field.problem import Problem
 from agglearn.judge.scores import score_predictions
 from agglearn.model.model import Model
 from agglearn.records.split import assign
-from agglearn.schema.schema import Label, Schema
 from agglearn.tables.data import AggregatedData
 from agglearn.train.settings import FitSettings
 from agglearn.trust.calibration import Calibration, calibrate
 from tests.conftest import Cli
-from tests.fields import count, random_problem
+from tests.fields import KnownField, columns, count, random_field, random_problem, schema_of
 
 CARDS = (4, 3, 5, 3)
 
 
-class KnownField:
-    """A pairwise field that records can be drawn from, and under which every mean can be enumerated."""
-
-    def __init__(self, strength: float = 0.4) -> None:
-        self.layout = Layout.plain(CARDS, list(combinations(range(len(CARDS)), 2)))
-        self.engine = ExactEngine(self.layout, 1.0)
-        rng = np.random.default_rng(1)
-        self.mu, self.theta = rng.normal(0, strength, (2, self.layout.n_cells))
-
-    def columns(self, rows: int, seed: int) -> dict[str, Any]:
-        codes, y = self.engine.sample(rows, self.mu, self.theta, -0.7, seed)
-        return {**{f"f{i}": column for i, column in enumerate(codes.T)}, "y": y}
-
-    def tables(self, rows: int, seed: int, schema: Schema | None = None) -> AggregatedData:
-        options: dict[str, Any] = {"categorical": ["*"]} if schema is None else {"schema": schema}
-        return agglearn.aggregate(self.columns(rows, seed), "y", **options)
-
-    def nllh(self, model: Model) -> float:
-        """NLLH of a model on infinitely many records."""
-        joint = self.engine.probabilities(self.mu, self.theta, -0.7)
-        s = model.log_odds(np.ascontiguousarray(self.engine.codes.T), 1)
-        rate = joint.sum(axis=0)
-        losses = np.column_stack([np.logaddexp(0, s), np.logaddexp(0, -s)])
-        return float(1 + np.sum(joint * losses) / (rate @ np.log(rate)))
+def nllh_of(known: KnownField, model: Model) -> float:
+    """NLLH of a model on infinitely many records of a field."""
+    s = model.log_odds(np.ascontiguousarray(known.states.T), 1)
+    rate = known.law.sum(axis=0)
+    losses = np.column_stack([np.logaddexp(0, s), np.logaddexp(0, -s)])
+    return float(1 + np.sum(known.law * losses) / (rate @ np.log(rate)))
 
 
 @pytest.fixture(scope="module")
 def known() -> KnownField:
-    return KnownField()
+    return random_field(1, CARDS, 0.4, -0.7)
 
 
 @pytest.fixture(scope="module")
 def train(known: KnownField) -> AggregatedData:
-    tables = known.tables(20_000, 0)
-    assert tables.schema.cards == CARDS
-    return tables
+    return known.tables(20_000, 0)
 
 
 @pytest.fixture(scope="module")
@@ -85,8 +62,8 @@ def test_on_data_of_a_pairwise_field_the_score_is_unbiased_within_its_standard_e
     for k in range(12):
         tables = known.tables(10_000, 2 * k)
         fitted, _ = Model.fit(tables, FitSettings(lambda_theta=2.0, seed=k))
-        score = agglearn.score_tables(fitted, known.tables(2_000, 2 * k + 1, tables.schema), seed=k)
-        z.append((score.nllh - known.nllh(fitted)) / score.nllh_se)
+        score = agglearn.score_tables(fitted, known.tables(2_000, 2 * k + 1), seed=k)
+        z.append((score.nllh - nllh_of(known, fitted)) / score.nllh_se)
     # Twelve draws of a standard normal: their mean is within 3/√12, their standard deviation tells 1 within
     # a fifth, of which three are allowed.
     assert abs(np.mean(z)) < 3 / np.sqrt(12)
@@ -116,7 +93,7 @@ def test_on_adult_the_score_is_that_of_the_records_and_ranks_the_penalties(
 def test_the_score_does_not_depend_on_threads_and_follows_its_seed(
     model: Model, train: AggregatedData, known: KnownField
 ) -> None:
-    valid = known.tables(3_000, 1, train.schema)
+    valid = known.tables(3_000, 1)
     one, two, other = (
         agglearn.score_tables(model, valid, threads=threads, seed=seed)
         for threads, seed in ((1, 0), (2, 0), (2, 1))
@@ -129,7 +106,7 @@ def test_the_score_does_not_depend_on_threads_and_follows_its_seed(
 def test_a_classifier_and_a_field_fitted_by_enumeration_are_scored_alike(
     train: AggregatedData, model: Model, known: KnownField
 ) -> None:
-    valid = known.tables(3_000, 1, train.schema)
+    valid = known.tables(3_000, 1)
     by_chains = agglearn.score_tables(model, valid)
     classifier = agglearn.MaxEntClassifier(lambda_theta=2.0, engine="exact").fit(train)
     assert classifier.model_.chains is None
@@ -145,13 +122,13 @@ def test_another_fields_law_of_x_can_be_averaged_over(
     smooth, _ = Model.fit(train, FitSettings(lambda_theta=3_000.0))
     # The loss of weights four times as large is bent enough for the law of X to matter.
     steep = replace(smooth, theta=4 * smooth.theta, intercept=4 * smooth.intercept)
-    valid = known.tables(50_000, 1, train.schema)
+    valid = known.tables(50_000, 1)
     found = agglearn.score_tables(steep, valid, law=model)
-    assert found.nllh == pytest.approx(known.nllh(steep), abs=4 * found.nllh_se)
+    assert found.nllh == pytest.approx(nllh_of(known, steep), abs=4 * found.nllh_se)
     # What the model expects of itself is a mean over that law, told here by enumeration; 60,000 draws tell
     # it within 0.001.
-    joint = known.engine.probabilities(model.mu, model.theta, model.intercept).sum(axis=1)
-    p = expit(steep.log_odds(np.ascontiguousarray(known.engine.codes.T)))
+    joint = KnownField(known.layout, model.mu, model.theta, model.intercept).law.sum(axis=1)
+    p = expit(steep.log_odds(np.ascontiguousarray(known.states.T)))
     assert found.brier == pytest.approx(joint @ (p * (1 - p)), abs=0.002)
 
 
@@ -167,28 +144,16 @@ def test_a_law_over_another_schema_is_refused(model: Model, train: AggregatedDat
 # --- calibration ------------------------------------------------------------------------------------------
 
 
-def schema_of(cards: tuple[int, ...]) -> Schema:
-    features = tuple(
-        agglearn.Categorical(name=f"f{i}", values=tuple(f"v{v}" for v in range(m)), missing=False)
-        for i, m in enumerate(cards)
-    )
-    return Schema(features, (Label("y"),))
-
-
 def calibration_of(
     rows: int, seed: int, theta_shift: np.ndarray | None = None, chains: int = 20_000, **options: Any
 ) -> Calibration:
     """Calibration of a field's own weights, shifted or not, on fresh records of the field."""
-    problem, engine = random_problem(0, CARDS)
-    rng = np.random.default_rng(9)
-    mu, theta = rng.normal(0, 0.5, (2, problem.layout.n_cells))
-    fresh, y = engine.sample(rows, mu, theta, -0.5, 1000 + seed)
-    d, c = count(problem.layout, fresh, y)
-    drawn, _ = engine.sample(chains, mu, theta, -0.5, 5000 + seed)
+    field = random_field(9, CARDS)
+    heldout = field.problem(rows, 1000 + seed)
+    drawn, _ = field.draw(chains, 5000 + seed)
     states = np.ravel_multi_index(tuple(drawn.T.astype(int)), CARDS)
-    judged = theta if theta_shift is None else theta + theta_shift
-    p = 1 / (1 + np.exp(-(engine.scores(judged)[states] - 0.5)))
-    heldout = Problem(problem.layout, d, c, float(rows), float(y.sum()))
+    judged = field.theta if theta_shift is None else field.theta + theta_shift
+    p = 1 / (1 + np.exp(-(ExactEngine(field.layout, rows).scores(judged)[states] - 0.5)))
     return calibrate(heldout, schema_of(CARDS), np.ascontiguousarray(drawn.T), p, **options)
 
 
@@ -266,8 +231,7 @@ def test_small_cells_are_judged_together_and_cells_without_chains_not_at_all() -
 
 
 def test_withheld_cells_and_buckets_are_told_apart(known: KnownField) -> None:
-    columns = known.columns(6_000, 3)
-    hashed = agglearn.aggregate(columns, "y", categorical=["*"], hash_size=7)
+    hashed = agglearn.aggregate(columns(*known.draw(6_000, 3)), "y", hash_size=7)
     fitted, _ = Model.fit(hashed, FitSettings(chains=2_000, iterations=20))
     found = agglearn.score_tables(fitted, hashed).calibration
     assert any(cell.values and cell.values[0].startswith("bucket ") for cell in found.worst)
@@ -291,10 +255,10 @@ def test_evaluate_on_tables_says_the_score_where_it_is_off_and_what_it_assumes(
     run_cli: Cli, model: Model, train: AggregatedData, known: KnownField, tmp_path: Path
 ) -> None:
     model.save(tmp_path / "m.model")
-    agglearn.save(known.tables(3_000, 1, train.schema), tmp_path / "valid.agg")
+    agglearn.save(known.tables(3_000, 1), tmp_path / "valid.agg")
     done = run_cli("evaluate", tmp_path / "m.model", tmp_path / "valid.agg")
     assert (done.code, done.err) == (0, "")
-    expected = agglearn.score_tables(model, known.tables(3_000, 1, train.schema))
+    expected = agglearn.score_tables(model, known.tables(3_000, 1))
     assert f"NLLH     {expected.nllh:.4f} ± {expected.nllh_se:.4f}" in done.out
     for said in ("log loss", "AUC", "as the model itself expects it", "would be by chance", "too high"):
         assert said in done.out

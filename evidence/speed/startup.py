@@ -1,0 +1,48 @@
+"""Processes that start: the help, and a fit of next to nothing with kernels compiled and not."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import agglearn
+from agglearn.datasets import toy
+from agglearn.tables.format import save
+from evidence.speed.sizes import Config
+from evidence.timing import Result, at_most, plain, seconds, wall
+
+SUBJECT = "startup"
+_COMMAND = str(Path(sys.executable).parent / "agglearn")
+
+
+def run(config: Config) -> list[Result]:
+    """Measure wall time of whole processes."""
+    with tempfile.TemporaryDirectory() as folder:
+        tables, model = Path(folder) / "toy.agg", Path(folder) / "toy.model"
+        save(agglearn.aggregate(toy(), "label"), tables)
+        cache = {"NUMBA_CACHE_DIR": f"{folder}/kernels"} if config.cold_start else {}
+
+        def fit() -> None:
+            _run(["fit", str(tables), "-o", str(model), "--json"], cache)
+
+        results = [at_most(SUBJECT, "agglearn --help", seconds(lambda: _run(["--help"])), 0.5, "s")]
+        if config.cold_start:
+            what = "first fit of a tiny problem, compiling all kernels"
+            results.append(plain(SUBJECT, what, wall(fit), "s"))
+        what = "second fit of a tiny problem, kernels from disk"
+        return [*results, at_most(SUBJECT, what, seconds(fit, config.repeat), 3, "s")]
+
+
+def _run(arguments: list[str], environment: dict[str, str] | None = None) -> None:
+    done = subprocess.run(
+        [_COMMAND, *arguments],
+        env={**os.environ, **(environment or {})},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise RuntimeError(done.stderr)
