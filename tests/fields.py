@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from agglearn.field.engines.exact import ExactEngine
+from agglearn.field.field import Field
 from agglearn.field.layout import Layout
 from agglearn.field.problem import Problem
 from agglearn.schema.features import Categorical
@@ -39,13 +40,8 @@ def pairs(cards: Sequence[int]) -> Layout:
 
 
 @dataclass(frozen=True, eq=False)
-class KnownField:
+class KnownField(Field):
     """π(x, y) ∝ exp(φ(x)·μ + y (φ(x)·θ + θ₀)) over so few states that each has its probability."""
-
-    layout: Layout
-    mu: Floats
-    theta: Floats
-    intercept: float
 
     @cached_property
     def states(self) -> Codes:
@@ -144,7 +140,7 @@ def bucket(codes: Sequence[int], size: int) -> int:
 def cells_of(layout: Layout, codes: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     """The places of each record's cells in the flat order of a layout, a row for each table."""
     found = np.empty((layout.n_tables, len(codes)), np.int64)
-    for t, (scope, size) in enumerate(zip(layout.scopes, layout.hash_sizes, strict=True)):
+    for t, (scope, size) in enumerate(zip(layout.scopes, layout.buckets, strict=True)):
         own = codes[:, list(scope)].astype(np.int64)
         if size:
             found[t] = [bucket(x, size) for x in own.tolist()]
@@ -180,7 +176,7 @@ def tables_of(
         names = tuple(f"f{f}" for f in scope)
         counts = layout.table(counted[0][0], t).astype(np.int64)
         sums = np.stack([layout.table(c, t) for _, c in counted]).astype(np.int64)
-        tables[names] = Table(names, counts, sums, hashed=bool(layout.hash_sizes[t]))
+        tables[names] = Table(names, counts, sums, hashed=bool(layout.buckets[t]))
     positives = tuple(int(layer.sum()) for layer in layers)
     return AggregatedData(schema_of(layout.cards, labels), tables, len(codes), positives)
 

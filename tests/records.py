@@ -35,11 +35,11 @@ def make_records(rows: int = 2000, seed: int = 0) -> Any:
 
 def log_odds_by_hand(model: Model, record: Mapping[str, Any], without: tuple[str, ...] = ()) -> float:
     """θ₀ and the θ of the record's cell in each table, but for tables that hold a feature of ``without``."""
-    total = model.intercept
+    total = model.field.intercept
     for t, scope in enumerate(model.scopes):
         if not set(scope) & set(without):
             cell = tuple(_code(model, name, record[name]) for name in scope)
-            total += float(model.layout.table(model.theta, t)[cell])
+            total += float(model.layout.table(model.field.theta, t)[cell])
     return total
 
 
