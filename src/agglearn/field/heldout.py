@@ -44,7 +44,7 @@ _RIDGE = 5.0  # members' worth of belief that a cell has no weight of its own
 # Of conjugate gradients. Any β is right on average; 8 steps left the score of Adult 0.003 higher than 24,
 # and 64 changed nothing.
 _MOST_STEPS = 24
-_TOLERANCE = 1e-3
+_TOLERANCE = 1e-3  # of the regression, far below what the chains themselves leave open
 _NO_SHARE = 1e-12  # of a cell that has no member and no ridge: keeps its weight at 0
 _SORTED = 1 << 20  # members whose order tells the AUC: the error of so many is far below the law's own
 

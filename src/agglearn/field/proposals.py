@@ -24,7 +24,7 @@ from agglearn.field.margins import information
 
 Floats = npt.NDArray[np.float64]
 
-_CONDITIONAL = 0.8  # share of the conditional in the mixture
+_CONDITIONAL = 0.8  # share of the conditional in the mixture; the rest keeps every value in reach
 _UNIFORM = 0.01  # share of the uniform law in the marginal
 
 

@@ -48,8 +48,8 @@ from agglearn.runtime.random import Numbers
 
 Floats = npt.NDArray[np.float64]
 
-_RAKING_STEPS = 30
-_RAKING_TOLERANCE = 1e-9
+_RAKING_STEPS = 30  # margins are within the tolerance after a few, unless features all but determine another
+_RAKING_TOLERANCE = 1e-9  # relative, of a margin: far below one record in any table
 
 
 @dataclass(frozen=True)

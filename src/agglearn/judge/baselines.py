@@ -35,8 +35,8 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 _NO_L2 = 1e-9  # the penalty that stands for none: keeps the weight of a cell with one label finite
-_NEWTON_STEPS = 100
-_PRECISION = 1e-12
+_NEWTON_STEPS = 100  # a safeguard: a bracket halves at each, and ends by the precision
+_PRECISION = 1e-12  # of weights and rates
 
 
 @dataclass(frozen=True, eq=False)

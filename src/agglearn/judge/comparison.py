@@ -46,7 +46,7 @@ from agglearn.train.loop import fit
 from agglearn.train.settings import FitSettings
 
 MODELS = ("maxent", "logistic", "naive_bayes", "best_pair", "tan")
-DEFAULT_LAMBDAS = tuple(2.0**k for k in range(-4, 15))
+DEFAULT_LAMBDAS = tuple(2.0**k for k in range(-4, 15))  # from hardly any penalty to hardly any weight
 
 _CHEAP = ("naive_bayes", "tan")  # so quick that the whole grid is tried
 _FIRST_LAMBDA = 16.0  # where the search of the others begins: about the best on many data sets

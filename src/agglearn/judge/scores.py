@@ -18,7 +18,7 @@ from agglearn.errors import InputError
 
 Floats = npt.NDArray[np.float64]
 
-_BINS = 10
+_BINS = 10  # of a calibration: deciles, as people read them
 
 
 @dataclass(frozen=True)

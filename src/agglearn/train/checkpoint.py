@@ -29,7 +29,7 @@ from agglearn.train.state import FitState, Iterates, Iteration
 FORMAT = "agglearn.checkpoint"
 VERSION = 2
 _NAME, _FOLD, _CHOICE = "iteration-", "fold-", "choice"
-_KEPT = 2
+_KEPT = 2  # the newest may be damaged by a dying disk: the one before it is there
 
 
 @dataclass

@@ -32,10 +32,10 @@ from __future__ import annotations
 
 import math
 
-_TABLES_TOLD_APART = 30
-_USUAL_POWER = 0.6
+_TABLES_TOLD_APART = 30  # found on validation records of Adult and Bank, as the module tells
+_USUAL_POWER = 0.6  # likewise
 _ITERATIONS_AVERAGED = 50  # 5/9 of the iterations, weighted by (t/T)² as they are; a fit takes 50 to 100
-_LEAST, _MOST = 2.0**-6, 2.0**16
+_LEAST, _MOST = 2.0**-6, 2.0**16  # beyond either a change of λ changes no prediction that matters
 _LARGEST_FACTOR = 2.0  # by which λ changes at once: θ needs time to follow
 
 

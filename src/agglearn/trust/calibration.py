@@ -36,10 +36,10 @@ from agglearn.schema.schema import Schema
 Floats = npt.NDArray[np.float64]
 
 FAR = 3.0  # |z| from which a cell is counted as far off
-_FEWEST_EXPECTED = 5.0
-_FEWEST_CHAINS = 20
-_NAMED = 10
-_TOGETHER = -1
+_FEWEST_EXPECTED = 5.0  # the usual rule for a normal law of a count
+_FEWEST_CHAINS = 20  # tell a variance to within a third
+_NAMED = 10  # cells that are named
+_TOGETHER = -1  # the number of no cell: all small ones of a table
 
 
 @dataclass(frozen=True)

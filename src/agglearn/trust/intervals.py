@@ -56,21 +56,21 @@ from agglearn.trust.prior import Normals, learn_prior, mean_square, probe_count
 
 Floats = npt.NDArray[np.float64]
 
-DRAWS = 64
+DRAWS = 64  # tell a standard deviation to 9 %
 _FEWEST = 16  # draws of a field of many cells
 _DRAWN_CELLS = 1 << 27  # numbers that draws are limited to: 512 MiB, unless the fewest take more
 _WIDTH = 16  # draws solved for at a time: a cache line of float32
 _WORKING = 7  # arrays of that width that a solution takes, by cells
 _TOLERANCE = 0.003  # of the draws; at 0.01 the smallest spreads came out 2 % too large
 _FINE = 0.02  # of the mode
-_NEWTON_STEPS = 4
+_NEWTON_STEPS = 4  # a safeguard: they end when predictions are at rest
 _SETTLED = 1e-2  # standard deviations (root mean square) that the last Newton step may move predictions by
-_HALVINGS = 4
+_HALVINGS = 4  # of a Newton step that makes it worse
 _LOOKED_EVERY = 10  # iterations between two looks at the predictions
 _USUAL_DECAY = 2.0  # where there was one look only
 _DECAY = (0.3, 4.0)  # of a, the power at which what is left to go falls; 0.2 to 5 were seen
 _BLOCK = 1 << 16  # records at a time
-_EXACT_DRAWS = 20_000
+_EXACT_DRAWS = 20_000  # members of a field that kept no chains: as many as a middling fit has
 
 
 @dataclass(frozen=True, eq=False)

@@ -49,9 +49,10 @@ from agglearn.trust.mixing import HalfTallies
 
 Floats = npt.NDArray[np.float64]
 
-_NAMED = 3
+_NAMED = 3  # cells of a table that are named, of records and of positives
 _SHARED_CELLS = 20  # cells' worth of the mean over all tables in the chains' noise of one
-_LEAST_EXPECTED, _SURPRISING = 1.0, 5.0
+_LEAST_EXPECTED = 1.0  # records in a cell, from which z has about the spread it should
+_SURPRISING = 5.0  # records in a cell where less than one was expected: chance gives that 1 in 300 cells
 _LEAST_DEGREES = 0.5  # below which margins leave nothing that could be new
 
 

@@ -42,9 +42,9 @@ from agglearn.runtime.random import Numbers
 Floats = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.uint16]
 
-SWEEPS = 48
+SWEEPS = 48  # times up to about 20 sweeps are told; slower ones are called slow
 _TALLY_EVERY = 4  # sweeps between two tallies: what is counted in between is mostly the same
-_MOST_CHAINS = 200_000
+_MOST_CHAINS = 200_000  # more would not tell more of how they move
 _TRACED = 10_000  # chains whose every state is kept, as long as that is
 _TRACED_CODES = 50_000_000  # codes
 _EXACT_DRAWS = 20_000  # chains of a field that was fitted by enumeration and kept none

@@ -38,7 +38,7 @@ Floats = npt.NDArray[np.float64]
 
 _PROBES = 8  # draws of u and of ζ
 _FEWER = 4  # of a field of so many cells that a few tell their mean and variance
-_MANY_CELLS = 1 << 20
+_MANY_CELLS = 1 << 20  # where the squares of a probe are so many that their mean is sharp
 _TOLERANCE = 0.02  # of the probes' solutions: their chance is 1/√8
 _RANGE = 100.0  # by how much the precision may differ from the penalty's
 _GRID = 201  # precisions tried, 5 % apart

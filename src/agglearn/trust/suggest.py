@@ -57,13 +57,13 @@ Floats = npt.NDArray[np.float64]
 Features = tuple[int, ...]
 
 _LEAST_LAMBDA = 2.0**-6  # a field without penalty says nothing of how strong weights are
-_POWER = 2
+_POWER = 2  # a three-way effect is like two pair effects multiplied: see the module
 _BEAM = 5000  # sets of one size that are made larger: all pairs of up to 100 features
 _JUDGED = 1000  # sets of one size that are judged: the strongest, all triples of up to 19 features
 _BATCH_CELLS = 1 << 22  # cells tallied at a time
 _BATCH_SETS = 50  # sets judged between two looks at whether better ones can still come
 _DRAWN_CELLS = 2000  # numbers drawn to find f, at least: small tables need several draws
-_TURNS = 6
+_TURNS = 6  # of a regression whose mean over random functions is all that is used
 
 
 @dataclass(frozen=True)

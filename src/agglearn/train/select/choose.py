@@ -62,7 +62,8 @@ def nothing_to_choose_on() -> str:
     )
 
 
-_LESS_THETA, _MORE_THETA, _MORE_MU = 0.25, 2.0, 10.0
+_LESS_THETA, _MORE_THETA = 0.25, 2.0  # training goes down fast and up slowly: see the module
+_MORE_MU = 10.0  # NLLH hardly depends on λ_μ: a decade is a step
 _MOST_WORK = 3.0  # fits that all choosing may cost
 _MOST_LOST = 0.0005  # NLLH that the one-standard-error rule may give away
 

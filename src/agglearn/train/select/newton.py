@@ -20,7 +20,7 @@ from agglearn.field.population import Population
 from agglearn.field.problem import Problem
 
 _MOST_STEPS = 10  # 30 or 200 moved the NLLH of Adult and Bank by 0.0003 at most
-_TOLERANCE = 1e-2
+_TOLERANCE = 1e-2  # of the step
 
 
 def newton_step(
