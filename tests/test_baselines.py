@@ -162,7 +162,7 @@ def test_a_hashed_pair_is_fitted_by_its_buckets() -> None:
     size = 5
     buckets = np.array([bucket(pair, size) for pair in codes[:2].T.tolist()])
     d, c = np.bincount(buckets, minlength=size), np.bincount(buckets, y, minlength=size)
-    layout = Layout(CARDS, ((0, 1),), (size,))
+    layout = Layout.hashed(CARDS, ((0, 1),), (size,))
     problem = Problem(layout, d.astype(float), c.astype(float), len(y), float(y.sum()))
     model = best_pair(problem, 0.0)
     rates = 1 / (1 + np.exp(-model.log_odds(codes)))
@@ -320,7 +320,7 @@ def dense_one_hot(codes: Codes, layout: Layout) -> Floats:
             own, cards = [x[f] for f in scope], [layout.cards[f] for f in scope]
             if any(v >= m for v, m in zip(own, cards, strict=True)):
                 continue
-            hashed = layout.hash_sizes[t]
+            hashed = layout.buckets[t]
             cell = bucket(own, hashed) if hashed else int(np.ravel_multi_index(own, cards))
             rows[i, layout.offsets[t] + cell] = 1
     return rows
@@ -328,7 +328,7 @@ def dense_one_hot(codes: Codes, layout: Layout) -> Floats:
 
 LAYOUTS = {
     "pairs": Layout.plain(CARDS, PAIRS),
-    "mixed": Layout(CARDS, ((0,), (1, 2), (0, 1, 3), (0, 3), (1, 2, 3)), (0, 0, 0, 4, 7)),
+    "mixed": Layout.hashed(CARDS, ((0,), (1, 2), (0, 1, 3), (0, 3), (1, 2, 3)), (0, 0, 0, 4, 7)),
 }
 
 

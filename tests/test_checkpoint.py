@@ -18,15 +18,17 @@ import pytest
 
 from agglearn import MaxEntClassifier, aggregate, save
 from agglearn.errors import InputError, StoreError
-from agglearn.field.engines.local import LocalEngine
 from agglearn.field.problem import Problem
 from agglearn.runtime.files import read_json, write_manifest
-from agglearn.train.checkpoint import Checkpoints, FitState
+from agglearn.train.checkpoint import Checkpoints
 from agglearn.train.loop import Fit, begin, fit
-from agglearn.train.settings import FitSettings
+from agglearn.train.settings import FitSettings, TrainingSettings
+from agglearn.train.state import FitState, Iteration
 from tests.conftest import Cli
 from tests.fields import random_problem
 from tests.records import make_records
+
+TRAINING = {field.name for field in fields(TrainingSettings)}
 
 
 class KilledError(Exception):
@@ -39,8 +41,10 @@ def problem() -> Problem:
 
 
 def settings(**changes: Any) -> FitSettings:
+    """The settings of most tests, but for some changes, to those of training too."""
     base = FitSettings(lambda_theta=1.0, chains=400, iterations=45, tolerance=0.0)
-    return replace(base, **changes)
+    training = {name: changes.pop(name) for name in TRAINING & changes.keys()}
+    return replace(base, training=replace(base.training, **training), **changes)
 
 
 def run(problem: Problem, chosen: FitSettings, folder: Path, until: int | None = None) -> Fit | None:
@@ -57,9 +61,8 @@ def run(problem: Problem, chosen: FitSettings, folder: Path, until: int | None =
 
 
 def bits(fitted: Fit) -> list[bytes]:
-    arrays = [fitted.mu, fitted.theta, np.array(fitted.intercept)]
-    if isinstance(fitted.engine, LocalEngine):
-        arrays.append(fitted.engine.chains)
+    field, chains = fitted.field, fitted.engine.chains
+    arrays = [field.mu, field.theta, np.array(field.intercept), *([] if chains is None else [chains])]
     return [array.tobytes() for array in arrays]
 
 
@@ -86,7 +89,11 @@ def test_a_run_that_was_stopped_again_and_again_ends_with_the_same_bits(
     assert resumed is not None
     assert bits(resumed) == bits(whole)
     assert resumed.state.stopped_because == whole.state.stopped_because
-    assert untimed(resumed.state.history) == untimed(whole.state.history)
+    assert entries(resumed) == entries(whole)
+
+
+def entries(fitted: Fit) -> list[dict[str, Any]]:
+    return untimed([asdict(entry) for entry in fitted.state.history])
 
 
 def untimed(history: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -96,7 +103,11 @@ def untimed(history: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def test_every_part_of_a_state_comes_back_as_it_was(problem: Problem, tmp_path: Path) -> None:
     engine, mu0, start = begin(problem, settings())
     rng = np.random.default_rng(0)
-    arrays = {name: rng.normal(size=mu0.shape) for name, v in vars(start.weights).items() if np.ndim(v)}
+    arrays: dict[str, Any] = {
+        name: rng.normal(size=mu0.shape) for name, v in vars(start.weights).items() if np.ndim(v)
+    }
+    numbers = {f.name: float(rng.normal()) for f in fields(Iteration) if f.type == "float"}
+    entry = Iteration(iteration=7, chains=400, moves=0.1, **numbers)
     parts: dict[str, Any] = {
         "weights": replace(start.weights, **arrays, intercept=1 / 3, intercept_mean=-1e-300),
         "lambda_theta": 0.1,
@@ -107,7 +118,7 @@ def test_every_part_of_a_state_comes_back_as_it_was(problem: Problem, tmp_path: 
         "theta_seen": rng.normal(size=mu0.shape),
         "intercept_seen": 1e17 / 7,
         "stopped_because": "iterations",
-        "history": [{"iteration": 7, "moves": 0.1}],
+        "history": [entry, replace(entry, moves=None, moved=1e-17 / 3, log_partition=-1e17 / 7)],
     }
     assert parts.keys() == {f.name for f in fields(FitState)}
     state = FitState(**parts)
@@ -214,7 +225,7 @@ def test_a_run_whose_every_checkpoint_is_damaged_is_not_begun_anew_unasked(
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"lambda_theta": 2.0}, "iteration-000003 is of a run with lambda-theta 1.0, not 2.0"),
+        ({"lambda_theta": 2.0}, "iteration-000003 is of a run with lambda_theta 1.0, not 2.0"),
         ({"seed": 5}, "with seed 0, not 5"),
         ({"iterations": 99}, "with iterations 45, not 99"),
         ({"gradient": "plain"}, "with gradient rescaled, not plain"),
@@ -253,7 +264,7 @@ def test_a_folder_with_other_things_in_it_is_refused_and_left_alone(problem: Pro
 
 @pytest.mark.parametrize("every", [-1.0, float("nan")])
 def test_the_time_between_checkpoints_must_make_sense(every: float, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="checkpoint-every"):
+    with pytest.raises(InputError, match="checkpoint_every"):
         Checkpoints(tmp_path, every)
 
 
@@ -285,11 +296,11 @@ def test_the_command_line_refuses_checkpoints_it_cannot_use(
     shutil.rmtree(model)
     for more, message in (
         (["--checkpoint", kept], f"{kept} is not empty: go on with --resume {kept}, or name a new folder"),
-        (["--resume", kept, "--seed", "3"], "is of a run with seed 0, not 3"),
+        (["--resume", kept, "--seed", "3"], "is of a run with --seed 0, not 3"),
         (["--resume", kept, "--checkpoint", tmp_path / "new"], "leave out --checkpoint"),
         (["--resume", small_tables], "is no checkpoint: name a folder that holds nothing else"),
         (["--resume", small_tables / "manifest.json"], "is a file"),
-        (["--checkpoint", tmp_path / "new", "--checkpoint-every", "-1"], "checkpoint-every -1.0"),
+        (["--checkpoint", tmp_path / "new", "--checkpoint-every", "-1"], "--checkpoint-every -1.0"),
     ):
         refused = run_cli(*fit_words(small_tables, model, *more))
         assert (refused.code, refused.out) == (2, "")

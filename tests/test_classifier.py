@@ -27,7 +27,7 @@ from agglearn import AggregatedData, MaxEntClassifier, Table, aggregate, compare
 from agglearn.classifier import UnknownValuesWarning
 from agglearn.errors import InputError
 from agglearn.tables.noise import Noise
-from agglearn.train.settings import FitSettings
+from agglearn.train.settings import FitSettings, TrainingSettings
 from tests.records import log_odds_by_hand, make_records
 
 FEATURES = ["colour", "size", "age"]
@@ -54,8 +54,16 @@ def fitted(tables: AggregatedData) -> MaxEntClassifier:
 
 def test_every_setting_of_a_fit_is_a_parameter_with_its_default() -> None:
     parameters = MaxEntClassifier().get_params()
-    settings = {f.name: f.default for f in fields(FitSettings)}
-    assert parameters == {**settings, "label": None, "threads": None}
+    settings = {f.name: f.default for f in fields(FitSettings) if f.name != "training"}
+    assert parameters == {**settings, "training": None, "label": None, "threads": None}
+
+
+def test_without_settings_of_training_those_of_a_fit_are_taken(tables: AggregatedData) -> None:
+    given, left = (MaxEntClassifier(**QUICK, training=how).fit(tables) for how in (TrainingSettings(), None))
+    assert given.model_.record.settings == left.model_.record.settings == FitSettings(**QUICK)
+    other = MaxEntClassifier(**QUICK, training=TrainingSettings(growth=1)).fit(tables)
+    assert other.model_.record.settings == FitSettings(**QUICK, training=TrainingSettings(growth=1))
+    assert (other.history_[0]["chains"], left.history_[0]["chains"]) == (1000, 250)
 
 
 def test_parameters_can_be_set_and_an_unknown_one_is_refused() -> None:
@@ -118,8 +126,8 @@ def test_the_same_seed_gives_the_same_bits_and_threads_change_nothing(tables: Ag
         MaxEntClassifier(**QUICK, seed=seed, threads=threads).fit(tables).model_
         for seed, threads in ((7, 1), (7, 2), (8, 1))
     )
-    assert first.theta.tobytes() == second.theta.tobytes()
-    assert first.theta.tobytes() != other.theta.tobytes()
+    assert first.field.theta.tobytes() == second.field.theta.tobytes()
+    assert first.field.theta.tobytes() != other.field.theta.tobytes()
 
 
 # --- predictions -------------------------------------------------------------------------------------
@@ -143,7 +151,8 @@ def test_probabilities_are_the_sigmoid_of_the_log_odds_and_sum_to_one(
 
 def test_log_odds_of_any_size_have_probabilities(fitted: MaxEntClassifier, records: Any) -> None:
     extreme = clone(fitted)
-    extreme._take(replace(fitted.model_, intercept=-2000.0))
+    far = replace(fitted.model_.field, intercept=-2000.0)
+    extreme._take(replace(fitted.model_, field=far))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert (extreme.predict_proba(records) == [1, 0]).all()
@@ -219,7 +228,7 @@ def test_an_unknown_value_takes_away_the_tables_of_its_feature(fitted: MaxEntCla
     by_hand = [log_odds_by_hand(fitted.model_, known, gone) for gone in without]
     np.testing.assert_allclose(log_odds, by_hand, rtol=1e-9)
     # Every table holds colour or size, so that the third record is left with the base alone.
-    assert log_odds[2] == pytest.approx(fitted.model_.intercept, rel=1e-12)
+    assert log_odds[2] == pytest.approx(fitted.model_.field.intercept, rel=1e-12)
 
 
 def test_a_missing_value_is_unknown_where_the_tables_had_none(fitted: MaxEntClassifier) -> None:
@@ -324,7 +333,8 @@ def test_a_label_must_be_chosen_where_there_are_several(
 # --- what the field is, for tables whose optimum is known ------------------------------------------------
 
 # Plain iterates, no averaging: with every expectation exact they converge geometrically.
-EXACT: dict[str, Any] = {"engine": "exact", "averaging": False, "tolerance": 0.0, "iterations": 1000}
+EXACT: dict[str, Any] = {"engine": "exact", "tolerance": 0.0, "iterations": 1000}
+PLAIN = TrainingSettings(averaging=False)
 
 
 def coded_records(seed: int = 0, n: int = 3000) -> dict[str, npt.NDArray[np.int64]]:
@@ -347,7 +357,8 @@ def every_state() -> dict[str, list[int]]:
 def test_one_table_for_each_feature_gives_naive_bayes(gradient: str) -> None:
     records = coded_records()
     tables = aggregate(records, "y", tables="singles")
-    model = MaxEntClassifier(**EXACT, gradient=gradient, lambda_theta=1e-9, lambda_mu=1e-9).fit(tables)
+    training = replace(PLAIN, gradient=gradient)
+    model = MaxEntClassifier(**EXACT, training=training, lambda_theta=1e-9, lambda_mu=1e-9).fit(tables)
     x = np.column_stack([records[f] for f in "abc"])
     # CategoricalNB wants some smoothing; this much changes log-odds by some 1e-12.
     bayes = CategoricalNB(alpha=1e-9, force_alpha=True).fit(x, records["y"])
@@ -360,7 +371,8 @@ def test_one_table_for_each_feature_gives_naive_bayes(gradient: str) -> None:
 def test_one_table_over_all_features_gives_the_rate_of_each_combination(gradient: str) -> None:
     records = coded_records()
     tables = aggregate(records, "y", tables="a*b*c")
-    model = MaxEntClassifier(**EXACT, gradient=gradient, lambda_theta=1e-9, lambda_mu=1e-9).fit(tables)
+    training = replace(PLAIN, gradient=gradient)
+    model = MaxEntClassifier(**EXACT, training=training, lambda_theta=1e-9, lambda_mu=1e-9).fit(tables)
     rates = pd.DataFrame(records).groupby(list("abc"))["y"].mean().to_numpy()
     np.testing.assert_allclose(model.predict_proba(every_state())[:, 1], rates, atol=1e-7)
 
@@ -382,7 +394,7 @@ def test_xor_comes_out_as_the_paper_says() -> None:
 def test_a_feature_of_one_modality_changes_nothing(records: Any) -> None:
     with_constant = records.append_column("planet", pa.array(["earth"] * len(records)))
     plain, constant = (
-        MaxEntClassifier(**EXACT, lambda_theta=1e-4, lambda_mu=1e-4).fit(
+        MaxEntClassifier(**EXACT, training=PLAIN, lambda_theta=1e-4, lambda_mu=1e-4).fit(
             aggregate(r, "bought", positive="yes", exclude=["id"])
         )
         for r in (records, with_constant)
@@ -420,7 +432,7 @@ def test_a_feature_in_no_table_adds_nothing(records: Any, engine: str) -> None:
 
 def test_a_single_feature_can_be_fitted(records: Any) -> None:
     tables = aggregate(records.select(["colour", "bought"]), "bought", positive="yes")
-    model = MaxEntClassifier(**EXACT, lambda_theta=1e-9, lambda_mu=1e-9).fit(tables)
+    model = MaxEntClassifier(**EXACT, training=PLAIN, lambda_theta=1e-9, lambda_mu=1e-9).fit(tables)
     frame = records.to_pandas()
     rates = (frame["bought"] == "yes").groupby(frame["colour"]).mean()
     p = model.predict_proba({"colour": list(rates.index)})[:, 1]

@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +72,7 @@ def test_fit_prints_one_json_object_with_the_keys_that_others_rely_on(run_cli: C
 
 def test_the_command_line_has_the_defaults_of_the_library(run_cli: Cli, work: Path) -> None:
     assert run_cli("fit", "t.agg", "-o", "new.model").code == 0
-    assert MaxEntClassifier.load("new.model").model_.settings == asdict(FitSettings())
+    assert MaxEntClassifier.load("new.model").model_.record.settings == FitSettings()
 
 
 def test_fit_tells_a_person_what_it_wrote_and_how_well_it_fits(run_cli: Cli, work: Path) -> None:
@@ -183,19 +183,19 @@ def test_predict_writes_the_probability_of_each_record_in_its_order(
 def test_predict_streams_batch_by_batch(
     run_cli: Cli, work: Path, source: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from agglearn.model.model import Model
+    from agglearn.field.field import Field
     from agglearn.records import sources
 
     monkeypatch.setattr(sources, "BATCH_ROWS", 170)
     monkeypatch.setattr(sources, "_CSV_BLOCK", 4000)
     sizes: list[int] = []
-    whole = Model.log_odds
+    whole = Field.log_odds
 
-    def spy(self: Model, codes: Any, threads: int | None = None) -> Any:
+    def spy(self: Field, codes: Any, threads: int = 1) -> Any:
         sizes.append(codes.shape[1])
         return whole(self, codes, threads)
 
-    monkeypatch.setattr(Model, "log_odds", spy)
+    monkeypatch.setattr(Field, "log_odds", spy)
     done = run_cli("predict", "m.model", source, source, "-o", "p.parquet", "--keep", "colour,id")
     assert done.code == 0
     assert len(sizes) > 10
@@ -399,8 +399,8 @@ CASES: dict[str, Case] = {
     "tables for a model": Case("evaluate t.agg records.csv", "t.agg: expected agglearn.model"),
     "a model of another version": Case(
         "evaluate m.model records.csv",
-        "m.model: format version 2",
-        lambda w: (w / "m.model" / "manifest.json").write_text('{"format": "agglearn.model", "version": 2}'),
+        "m.model: format version 3, and this agglearn reads 1 to 2",
+        lambda w: (w / "m.model" / "manifest.json").write_text('{"format": "agglearn.model", "version": 3}'),
     ),
     "a damaged model": Case(
         "evaluate m.model records.csv",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import combinations, product
 from math import exp, prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,9 +14,11 @@ from hypothesis import strategies as st
 from scipy.stats import chi2
 
 from agglearn.errors import TooLargeError
-from agglearn.field.engines.exact import ExactEngine, Optimum, exact_optimum, objective_and_gradient
+from agglearn.field.engines.exact import ExactEngine
 from agglearn.field.engines.protocol import Engine
+from agglearn.field.field import Field
 from agglearn.field.layout import Layout
+from agglearn.field.optimum import Optimum, exact_optimum, objective_and_gradient
 from tests.fields import cells_of, count, random_field
 
 Floats = npt.NDArray[np.float64]
@@ -48,7 +50,7 @@ def every_cell_seen(cards: tuple[int, ...], x: Codes, y: Codes) -> tuple[Codes, 
 
 
 def p_positive(engine: ExactEngine, optimum: Optimum) -> Floats:
-    joint = engine.probabilities(optimum.mu, optimum.theta, optimum.intercept)
+    joint = engine.probabilities(optimum.field)
     return np.asarray(joint[:, 1] / joint.sum(axis=1))
 
 
@@ -60,7 +62,7 @@ def layouts(draw: st.DrawFn, *, hashed: bool = True, max_states: int = 400) -> L
     scopes = [scope for order in (1, 2, 3) for scope in combinations(features, order)]
     chosen = tuple(draw(st.lists(st.sampled_from(scopes), min_size=1, max_size=5, unique=True)))
     sizes = st.sampled_from([0, 0, 3, 7]) if hashed else st.just(0)
-    return Layout(cards, chosen, tuple(draw(sizes) for _ in chosen))
+    return Layout.hashed(cards, chosen, tuple(draw(sizes) for _ in chosen))
 
 
 seeds = st.integers(0, 2**32 - 1)
@@ -90,8 +92,9 @@ def test_probabilities_and_expectations_equal_a_sum_over_states_one_by_one(layou
         positives += rows * weight / total * y
 
     engine = ExactEngine(layout, rows)
-    joint = engine.probabilities(mu, theta, intercept)
-    expected = engine.expect(mu, theta, intercept, 0)
+    field = Field(layout, mu, theta, intercept)
+    joint = engine.probabilities(field)
+    expected = engine.expect(field, 0)
 
     # Rounding of a few hundred float64 additions.
     np.testing.assert_allclose(joint.ravel(), np.array(list(weights.values())) / total, rtol=1e-10)
@@ -103,31 +106,34 @@ def test_probabilities_and_expectations_equal_a_sum_over_states_one_by_one(layou
 
 def test_codes_list_every_state_with_the_last_feature_fastest() -> None:
     engine = ExactEngine(Layout.plain([2, 1, 3], [(0, 2)]), 10)
-    assert engine.codes.dtype == np.uint16
-    assert engine.codes.tolist() == [[a, 0, b] for a in range(2) for b in range(3)]
+    assert engine.states.codes.dtype == np.uint16
+    assert engine.states.codes.T.tolist() == [[a, 0, b] for a in range(2) for b in range(3)]
 
 
 def test_features_of_one_modality_and_features_in_no_table_are_summed_over() -> None:
     # 40 constant features are more axes than an array may have in numpy 1.
     layout = Layout.plain([3] + [1] * 40 + [2], [(0,), (5,), (5, 6)])
     mu = np.log(np.array([1.0, 2.0, 5.0, 3.0, 7.0]))
-    expected = ExactEngine(layout, 80).expect(mu, np.zeros(5), 0.0, 0)
+    expected = ExactEngine(layout, 80).expect(Field(layout, mu, np.zeros(5), 0.0), 0)
     np.testing.assert_allclose(expected.d, [10, 20, 50, 80, 80], rtol=1e-12)
     np.testing.assert_allclose(expected.c, expected.d / 2, rtol=1e-12)
 
 
 def test_float32_weights_are_summed_in_double_precision() -> None:
     layout = Layout.plain([2, 2], [(0, 1)])
-    weights = np.array([0.1, 0.2, 0.3, 0.4], np.float32)
-    single = ExactEngine(layout, 1).expect(weights, weights, 0.0, 0)
-    double = ExactEngine(layout, 1).expect(weights.astype(np.float64), weights.astype(np.float64), 0.0, 0)
+    weights: Any = np.array([0.1, 0.2, 0.3, 0.4], np.float32)
+    single, double = (
+        ExactEngine(layout, 1).expect(Field(layout, w, w, 0.0), 0)
+        for w in (weights, weights.astype(np.float64))
+    )
     assert single.d.dtype == np.float64
     np.testing.assert_array_equal(single.d, double.d)
 
 
 def test_very_large_weights_do_not_overflow() -> None:
     layout = Layout.plain([2], [(0,)])
-    expected = ExactEngine(layout, 1).expect(np.array([0.0, 5000.0]), np.zeros(2), 0.0, 0)
+    field = Field(layout, np.array([0.0, 5000.0]), np.zeros(2), 0.0)
+    expected = ExactEngine(layout, 1).expect(field, 0)
     np.testing.assert_allclose(expected.d, [0, 1], atol=1e-12)
 
 
@@ -145,15 +151,16 @@ def test_samples_follow_the_field() -> None:
     layout = Layout.plain([2, 3, 2], [(0, 1), (1, 2)])
     engine = ExactEngine(layout, 1)
     mu, theta = rng.normal(size=(2, layout.n_cells))
+    field = Field(layout, mu, theta, 0.3)
     n = 50_000
-    x, y = engine.sample(n, mu, theta, 0.3, seed=2)
-    again = engine.sample(n, mu, theta, 0.3, seed=2)
+    x, y = engine.sample(n, field, seed=2)
+    again = engine.sample(n, field, seed=2)
     assert x.dtype == np.uint16
     np.testing.assert_array_equal(x, again[0])
     np.testing.assert_array_equal(y, again[1])
 
-    states = np.ravel_multi_index((*x.T.astype(int), y.astype(int)), (2, 3, 2, 2))
-    expected = n * engine.probabilities(mu, theta, 0.3).ravel()
+    states = np.ravel_multi_index((*x.astype(int), y.astype(int)), (2, 3, 2, 2))
+    expected = n * engine.probabilities(field).ravel()
     seen = np.bincount(states, minlength=24)
     # Fixed seed; a right sampler fails once in 10,000 seeds.
     assert ((seen - expected) ** 2 / expected).sum() < chi2.ppf(0.9999, df=23)
@@ -201,7 +208,7 @@ def test_without_penalty_the_optimum_reproduces_the_tables(layout: Layout, seed:
     tables = tabulate(layout, *records(seed, layout.cards, n))
     engine = ExactEngine(layout, n)
     optimum = exact_optimum(engine, *tables, 0.0, 0.0, np.zeros(layout.n_cells), tolerance=1e-7)
-    expected = engine.expect(optimum.mu, optimum.theta, optimum.intercept, 0)
+    expected = engine.expect(optimum.field, 0)
     assert optimum.converged
     np.testing.assert_allclose(expected.d, tables.d, atol=1e-6 * n)
     np.testing.assert_allclose(expected.c, tables.c, atol=1e-6 * n)
@@ -229,7 +236,7 @@ def test_without_penalty_the_optimum_is_what_proportional_fitting_finds(layout: 
     optimum = exact_optimum(
         engine, *tabulate(layout, x, y), 0.0, 0.0, np.zeros(layout.n_cells), tolerance=1e-10
     )
-    joint = engine.probabilities(optimum.mu, optimum.theta, optimum.intercept)
+    joint = engine.probabilities(optimum.field)
     # The gradient tolerance over the least curvature met, about 1e-3 of the rows.
     np.testing.assert_allclose(joint, fitted.reshape(-1, 2), atol=1e-7)
 
@@ -245,7 +252,7 @@ def test_with_penalties_every_other_point_is_worse(
     mu0 = rng.normal(size=layout.n_cells)
     optimum = exact_optimum(engine, *tables, lambda_mu, lambda_theta, mu0)
     assert optimum.converged
-    best = np.concatenate([optimum.mu, optimum.theta, [optimum.intercept]])
+    best = np.concatenate([optimum.field.mu, optimum.field.theta, [optimum.field.intercept]])
     for size in (1e-2, 1.0):
         shift = rng.normal(scale=size, size=best.size)
         value, _ = objective_and_gradient(engine, best + shift, *tables, lambda_mu, lambda_theta, mu0)
@@ -260,9 +267,9 @@ def test_a_heavy_penalty_leaves_the_start_and_the_base_rate() -> None:
     mu0 = np.arange(6.0)
     optimum = exact_optimum(ExactEngine(layout, 100), *tabulate(layout, x, y), 1e9, 1e9, mu0)
     # A weight moves by at most (gradient ≤ n) / 2λ = 5e-8.
-    np.testing.assert_allclose(optimum.mu, mu0, atol=1e-6)
-    np.testing.assert_allclose(optimum.theta, 0, atol=1e-6)
-    assert optimum.intercept == pytest.approx(np.log(y.mean() / (1 - y.mean())), abs=1e-6)
+    np.testing.assert_allclose(optimum.field.mu, mu0, atol=1e-6)
+    np.testing.assert_allclose(optimum.field.theta, 0, atol=1e-6)
+    assert optimum.field.intercept == pytest.approx(np.log(y.mean() / (1 - y.mean())), abs=1e-6)
 
 
 def test_single_tables_give_naive_bayes() -> None:
@@ -279,7 +286,7 @@ def test_single_tables_give_naive_bayes() -> None:
         joint[:, label] = np.mean(y == label)
         for f, card in enumerate(cards):
             given_label = np.bincount(x[y == label, f], minlength=card) / np.sum(y == label)
-            joint[:, label] *= given_label[engine.codes[:, f]]
+            joint[:, label] *= given_label[engine.states.codes[f]]
     # Numerical precision: tolerance 1e-12 of the rows over curvatures of at least 1e-3.
     np.testing.assert_allclose(p_positive(engine, optimum), joint[:, 1] / joint.sum(1), atol=1e-8)
 
@@ -307,7 +314,7 @@ def test_xor_is_beyond_pairs_and_comes_out_as_the_paper_says() -> None:
     engine = ExactEngine(layout, n)
     optimum = exact_optimum(engine, d, c, n / 2, 1e-3, 1e-3, np.zeros(12))
     predicted = p_positive(engine, optimum)
-    for (a, b, x3), p in zip(engine.codes.tolist(), predicted, strict=True):
+    for (a, b, x3), p in zip(engine.states.codes.T.tolist(), predicted, strict=True):
         if x3 == a ^ b:
             # The penalty moves it by far less; 0.01 is the paper's rounding.
             assert p == pytest.approx(0.9 if x3 else 0.1, abs=0.01)
@@ -319,10 +326,10 @@ def test_an_empty_cell_without_penalty_ends_with_a_negligible_count_and_a_finite
     c = np.array([10.0, 0.0, 30.0, 0.0])
     engine = ExactEngine(layout, 100)
     optimum = exact_optimum(engine, d, c, 40.0, 0.0, 0.0, np.zeros(4), tolerance=1e-9)
-    expected = engine.expect(optimum.mu, optimum.theta, optimum.intercept, 0)
+    expected = engine.expect(optimum.field, 0)
     assert optimum.converged
-    assert np.isfinite(optimum.mu).all()
-    assert np.isfinite(optimum.theta).all()
+    assert np.isfinite(optimum.field.mu).all()
+    assert np.isfinite(optimum.field.theta).all()
     np.testing.assert_allclose(expected.d, d, atol=1e-7)
     np.testing.assert_allclose(expected.c, c, atol=1e-7)
 

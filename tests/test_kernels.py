@@ -16,7 +16,7 @@ from agglearn.field.kernels.rng import random_bits, uniform32, uniform64
 from agglearn.field.kernels.score import score_codes, tally
 from agglearn.field.layout import Layout
 from agglearn.field.proposals import Proposals, build_proposals
-from agglearn.runtime.random import stream_key
+from agglearn.runtime.random import Numbers, Stream
 from tests.fields import cells_of
 
 Floats = npt.NDArray[np.float64]
@@ -24,7 +24,7 @@ Codes = npt.NDArray[np.uint16]
 
 CARDS = (3, 40, 2, 5, 130)
 SCOPES = ((0,), (4,), (0, 1), (1, 4), (2, 3), (0, 2, 3), (1, 2, 3), (0, 3, 4))
-MIXED = Layout(CARDS, SCOPES, (0, 0, 0, 0, 0, 0, 11, 501))
+MIXED = Layout.hashed(CARDS, SCOPES, (0, 0, 0, 0, 0, 0, 11, 501))
 
 
 def cells(layout: Layout, t: int, codes: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
@@ -47,12 +47,12 @@ def test_random_numbers_are_those_of_splitmix64() -> None:
 
 
 def test_streams_differ_in_every_part_of_their_key() -> None:
-    parts = [(s, i, k) for s in (0, 1, -1, 2**40) for i in range(3) for k in range(3)]
-    assert len({int(stream_key(*part)) for part in parts}) == len(parts)
+    parts = [(s, i, k) for s in (0, 1, -1, 2**40) for i in range(3) for k in Stream]
+    assert len({int(Numbers(s).key(i, k)) for s, i, k in parts}) == len(parts)
 
 
 def test_uniform_numbers_stay_below_one() -> None:
-    key = stream_key(3, 1, 4)
+    key = Numbers(3).key(1, Stream.LABELS)
     for draw in (uniform32, uniform64):
         numbers = np.array([draw(key, np.uint64(k)) for k in range(4000)])
         assert numbers.min() >= 0
@@ -178,7 +178,7 @@ def test_proposals_mix_the_best_neighbours_conditional_with_the_marginal() -> No
 
 
 def test_proposals_without_a_pair_come_from_the_marginal_or_are_uniform() -> None:
-    layout = Layout((8, 8, 8), ((0,), (0, 1), (1, 2)), (0, 50, 60))
+    layout = Layout.hashed((8, 8, 8), ((0,), (0, 1), (1, 2)), (0, 50, 60))
     d = np.zeros(layout.n_cells)
     d[:8] = np.arange(8)
     proposals = build_proposals(layout, d, exact_up_to=4)

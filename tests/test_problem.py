@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,10 @@ def test_cells_are_the_tables_row_by_row() -> None:
     assert (problem.rows, problem.positives) == (40, 15)
     assert problem.free is None
     assert problem.base_log_odds == pytest.approx(np.log(15 / 25))
+    assert problem.rate == pytest.approx(15 / 40)
+    assert problem.entropy == pytest.approx(-(0.375 * np.log(0.375) + 0.625 * np.log(0.625)))
+    assert problem.measured(0).tolist() == [True] * 4
+    assert problem.noise is None
 
 
 def test_tables_follow_one_another_in_their_order(random_tables: Callable[..., AggregatedData]) -> None:
@@ -80,6 +85,7 @@ def test_withheld_cells_share_what_is_missing_up_to_the_floor(floor: float | Non
     np.testing.assert_allclose(problem.c, [9, each * 15 / 40, each * 15 / 40, 3])
     assert problem.free is not None
     assert problem.free.tolist() == [True, False, False, True]
+    assert problem.measured(0).tolist() == [True, False, False, True]
 
 
 def test_more_records_in_the_cells_given_than_in_all_leave_nothing_for_the_withheld() -> None:
@@ -97,6 +103,45 @@ def test_declared_noise_may_leave_negative_counts_and_more_positives_than_record
     problem = make_problem(two_by_two(counts=counts, sums=sums, noise=Noise("laplace", 2.0)))
     assert problem.d.tolist() == counts.reshape(-1).tolist()
     assert problem.c.tolist() == sums.reshape(-1).tolist()
+
+
+def test_declared_noise_is_known_table_by_table(random_tables: Callable[..., AggregatedData]) -> None:
+    data = random_tables(cards=(3, 4, 2))
+    first, second, third = data.tables
+    noisy = {
+        first: replace(data.tables[first], noise=Noise("laplace", 2.0)),
+        second: data.tables[second],
+        third: replace(data.tables[third], noise=Noise("gaussian", 3.0)),
+    }
+    problem = make_problem(replace(data, tables=noisy))
+    assert problem.noise is not None
+    # A Laplace law of scale b has the variance 2b².
+    variances = [8.0, 0.0, 9.0]
+    np.testing.assert_allclose(problem.noise.counts**2, variances)
+    np.testing.assert_allclose(problem.noise.sums**2, variances)
+    for cells in ("counts", "sums"):
+        by_cell = problem.noise.variance_of(cells, problem.layout)
+        np.testing.assert_allclose(by_cell, [8.0] * 12 + [0.0] * 6 + [9.0] * 8)
+    np.testing.assert_allclose(problem.noise.rate_variance(2, np.array([0.0, 0.5])), [9.0, 9.0 * 1.25])
+
+
+def test_tables_are_known_again_by_the_checksum_of_the_first_version() -> None:
+    data = two_by_two()
+    problem = make_problem(data)
+    words = b"(Layout(cards=(2, 2), scopes=((0, 1),), hash_sizes=(0,)), 40.0, 15.0)"
+    numbers = np.array([10, 8, 6, 16, 4, 8, 0, 3], np.float64)
+    assert problem.fingerprint == sha256(words + numbers.tobytes()).hexdigest()
+    free = np.array([True, True, True, False])
+    changes: list[dict[str, Any]] = [
+        {"d": problem.d + 1},
+        {"c": problem.c * 0.5},
+        {"rows": 41.0},
+        {"positives": 16.0},
+        {"free": free},
+        {"free": ~free},
+    ]
+    seen = {replace(problem, **change).fingerprint for change in ({}, *changes)}
+    assert len(seen) == 1 + len(changes)
 
 
 IMPOSSIBLE: dict[str, tuple[dict[str, Any], str]] = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import combinations
 from typing import Any
 
@@ -16,29 +16,32 @@ from hypothesis import strategies as st
 import agglearn
 from agglearn.datasets import AdsLog
 from agglearn.errors import InputError, TooLargeError
-from agglearn.field.engines.exact import ExactEngine, Optimum, exact_optimum
-from agglearn.field.kernels.score import score_codes
+from agglearn.field.engines.exact import ExactEngine
+from agglearn.field.optimum import Optimum, exact_optimum
 from agglearn.field.problem import Problem, make_problem
 from agglearn.judge.scores import nllh
-from agglearn.train.checkpoint import FitState
 from agglearn.train.loop import Fit, begin, fit
-from agglearn.train.settings import FitSettings
+from agglearn.train.settings import FitSettings, TrainingSettings
+from agglearn.train.state import FitState
 from tests.fields import random_field, random_problem
 
 SMALL_FIELDS = [(0, (3, 4)), (1, (2, 3, 4)), (2, (5, 2, 3)), (3, (2, 3, 2, 3)), (4, (2, 2, 3, 2, 2))]
 LAMBDA_THETA, LAMBDA_MU = 2.0, 0.05
+TRAINING = {field.name for field in fields(TrainingSettings)}
 
 
 def settings(**changes: Any) -> FitSettings:
+    """The settings of most tests, but for some changes, to those of training too."""
     base = FitSettings(
         lambda_theta=LAMBDA_THETA,
         lambda_mu=LAMBDA_MU,
         chains=20_000,
         iterations=400,
-        step_theta=2.0,
         tolerance=0,
+        training=TrainingSettings(step_theta=2.0),
     )
-    return replace(base, **changes)
+    training = {name: changes.pop(name) for name in TRAINING & changes.keys()}
+    return replace(base, training=replace(base.training, **training), **changes)
 
 
 def oracle(problem: Problem, engine: ExactEngine, chosen: FitSettings) -> Optimum:
@@ -50,9 +53,10 @@ def oracle(problem: Problem, engine: ExactEngine, chosen: FitSettings) -> Optimu
 
 def distance(engine: ExactEngine, fitted: Fit, best: Optimum) -> tuple[float, float]:
     """Root mean square difference in log-odds, and total variation between the laws of x."""
-    law = engine.probabilities(best.mu, best.theta, best.intercept).sum(axis=1)
-    ours = engine.probabilities(fitted.mu, fitted.theta, fitted.intercept).sum(axis=1)
-    gap = engine.scores(fitted.theta - best.theta) + fitted.intercept - best.intercept
+    law = engine.probabilities(best.field).sum(axis=1)
+    ours = engine.probabilities(fitted.field).sum(axis=1)
+    gap = engine.states.scores(fitted.field.theta - best.field.theta)
+    gap += fitted.field.intercept - best.field.intercept
     return float(np.sqrt(law @ gap**2)), float(np.abs(law - ours).sum() / 2)
 
 
@@ -128,11 +132,11 @@ def test_averaging_reduces_the_noise_of_the_weights() -> None:
 def test_summing_the_label_out_reduces_the_noise_of_the_expected_positives() -> None:
     problem, exact = random_problem(1, (2, 3, 4))
     best = oracle(problem, exact, settings())
-    truth = exact.expect(best.mu, best.theta, best.intercept, 0)
+    truth = exact.expect(best.field, 0)
 
     def error(marginal: bool) -> float:
         engine, _, _ = begin(problem, settings(marginal_label=marginal, growth=1))
-        gaps = [engine.expect(best.mu, best.theta, best.intercept, t).c - truth.c for t in range(30)]
+        gaps = [engine.expect(best.field, t).c - truth.c for t in range(30)]
         return float(np.mean(np.array(gaps[5:]) ** 2))
 
     assert error(marginal=True) < 0.8 * error(marginal=False)
@@ -144,21 +148,21 @@ def test_the_result_does_not_depend_on_the_number_of_threads(exact_up_to: int) -
     chosen = settings(iterations=30, chains=5000, exact_up_to=exact_up_to)
     one, two, three = (fit(problem, chosen, threads=n) for n in (1, 2, 3))
     for other in (two, three):
-        assert one.theta.tobytes() == other.theta.tobytes()
-        assert one.mu.tobytes() == other.mu.tobytes()
-        assert one.intercept == other.intercept
+        assert one.field.theta.tobytes() == other.field.theta.tobytes()
+        assert one.field.mu.tobytes() == other.field.mu.tobytes()
+        assert one.field.intercept == other.field.intercept
 
 
 def test_another_seed_gives_another_model() -> None:
     problem, _ = random_problem(1, (2, 3, 4))
     first, second = (fit(problem, settings(iterations=5, seed=s)) for s in (0, 1))
-    assert first.theta.tobytes() != second.theta.tobytes()
+    assert first.field.theta.tobytes() != second.field.theta.tobytes()
 
 
 def test_chains_grow_to_their_full_number() -> None:
     problem, _ = random_problem(1, (2, 3, 4))
     run = fit(problem, settings(iterations=40, chains=8000, growth=4))
-    chains = [entry["chains"] for entry in run.state.history]
+    chains = [entry.chains for entry in run.state.history]
     assert chains[0] == 2000
     assert chains[-1] == 8000
     assert chains == sorted(chains)
@@ -169,7 +173,9 @@ def test_training_stops_when_the_predictions_have_settled() -> None:
     run = fit(problem, settings(tolerance=0.05, iterations=5000))
     assert run.state.stopped_because == "predictions settled"
     assert run.iterations < 5000
-    assert run.state.history[-1]["moved"] < 0.05
+    moved = run.state.history[-1].moved
+    assert moved is not None
+    assert moved < 0.05
 
 
 def test_steps_that_are_too_long_are_noticed_and_shortened() -> None:
@@ -178,15 +184,15 @@ def test_steps_that_are_too_long_are_noticed_and_shortened() -> None:
     run = fit(problem, wild)
     history = run.state.history
     assert run.state.step_scale < 1
-    assert history[-1]["step_mu"] < history[0]["step_mu"]
-    worst = max(entry["misfit_d"] + entry["misfit_c"] for entry in history)
-    assert history[-1]["misfit_d"] + history[-1]["misfit_c"] < 0.6 * worst
+    assert history[-1].step_mu < history[0].step_mu
+    worst = max(entry.misfit_d + entry.misfit_c for entry in history)
+    assert history[-1].misfit_d + history[-1].misfit_c < 0.6 * worst
 
 
 def test_history_tells_misfit_gradients_steps_and_time_of_every_iteration() -> None:
     problem, _ = random_problem(1, (2, 3, 4))
     run = fit(problem, settings(iterations=25, exact_up_to=1))
-    assert [entry["iteration"] for entry in run.state.history] == list(range(1, 26))
+    assert [entry.iteration for entry in run.state.history] == list(range(1, 26))
     wanted = {
         "misfit_d",
         "misfit_c",
@@ -197,9 +203,9 @@ def test_history_tells_misfit_gradients_steps_and_time_of_every_iteration() -> N
         "acceptance",
         "seconds",
     }
-    assert all(wanted <= entry.keys() for entry in run.state.history)
+    assert all(wanted <= entry.to_json().keys() for entry in run.state.history)
     # The tree start draws its chains from tables that fit already; the positives do not.
-    assert run.state.history[-1]["misfit_c"] < 0.5 * run.state.history[0]["misfit_c"]
+    assert run.state.history[-1].misfit_c < 0.5 * run.state.history[0].misfit_c
 
 
 def test_withheld_cells_keep_the_weight_of_the_start() -> None:
@@ -209,9 +215,9 @@ def test_withheld_cells_keep_the_weight_of_the_start() -> None:
     masked = replace(problem, free=free)
     _, mu0, _ = begin(masked, settings())
     run = fit(masked, settings(iterations=20))
-    assert np.array_equal(run.theta[~free], [0.0, 0.0])
-    np.testing.assert_allclose(run.mu[~free], mu0[~free], rtol=1e-12)
-    assert (run.theta[free] != 0).all()
+    assert np.array_equal(run.field.theta[~free], [0.0, 0.0])
+    np.testing.assert_allclose(run.field.mu[~free], mu0[~free], rtol=1e-12)
+    assert (run.field.theta[free] != 0).all()
 
 
 @pytest.mark.parametrize(
@@ -220,11 +226,11 @@ def test_withheld_cells_keep_the_weight_of_the_start() -> None:
         ({"gradient": "steep"}, "gradient"),
         ({"start": "random"}, "start"),
         ({"engine": "quantum"}, "engine"),
-        ({"lambda_theta": -1.0}, "lambda-theta"),
-        ({"lambda_mu": float("nan")}, "lambda-mu"),
+        ({"lambda_theta": -1.0}, "lambda_theta"),
+        ({"lambda_mu": float("nan")}, "lambda_mu"),
         ({"iterations": 0}, "iterations"),
         ({"chains": 1}, "chains"),
-        ({"step_mu": 0.0}, "step-mu"),
+        ({"step_mu": 0.0}, "step_mu"),
         ({"seed": -1}, "seed"),
     ],
 )
@@ -248,7 +254,7 @@ def test_the_penalty_found_from_the_tables_is_near_the_best_on_fresh_records() -
 
     def loss(run: Fit) -> float:
         """Expected log loss under the law the records came from."""
-        scores = engine.scores(run.theta) + run.intercept
+        scores = engine.states.scores(run.field.theta) + run.field.intercept
         return float((law.sum(axis=1) * np.logaddexp(0, scores) - law[:, 1] * scores).sum())
 
     found = fit(problem, FitSettings(chains=10_000))
@@ -265,7 +271,7 @@ def test_the_penalty_found_minds_the_noise_of_few_chains_for_many_records() -> N
 
     def score(lambda_theta: float | None) -> float:
         run = fit(make_problem(tables), FitSettings(lambda_theta=lambda_theta, chains=1000))
-        return nllh(y > 0, score_codes(coded, run.problem.layout, run.theta, run.intercept, 2))
+        return nllh(y > 0, run.field.log_odds(coded, 2))
 
     # Three logs lost 0.003 to 0.006; a penalty for the records' noise alone was below 0.1 and lost 0.1.
     assert score(None) > max(score(x) for x in (16.0, 64.0, 256.0)) - 0.02
@@ -281,10 +287,7 @@ def test_a_log_with_correlated_features_of_many_values_trains_steadily_with_defa
     scores = []
 
     def look(state: FitState) -> None:
-        weights = state.weights
-        scores.append(
-            nllh(y > 0, score_codes(coded, problem.layout, weights.theta_mean, weights.intercept_mean, 2))
-        )
+        scores.append(nllh(y > 0, state.weights.mean.log_odds(coded, 2)))
 
     run = fit(problem, FitSettings(iterations=60), on_iteration=look)
     assert run.state.step_scale == 1  # the guard had nothing to do

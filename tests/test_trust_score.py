@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from scipy.special import expit
 from scipy.stats import kstest
@@ -15,23 +15,36 @@ from scipy.stats import kstest
 import agglearn
 from agglearn.datasets import load_adult
 from agglearn.errors import InputError
-from agglearn.field.engines.exact import ExactEngine
-from agglearn.field.problem import Problem
+from agglearn.field.field import Field
+from agglearn.field.layout import Layout
+from agglearn.field.population import Chains, Enumeration
+from agglearn.field.problem import Problem, TableNoise
+from agglearn.field.states import States
 from agglearn.judge.scores import score_predictions
+from agglearn.model.format import save_model
 from agglearn.model.model import Model
 from agglearn.records.split import assign
 from agglearn.tables.data import AggregatedData
 from agglearn.train.settings import FitSettings
 from agglearn.trust.calibration import Calibration, calibrate
 from tests.conftest import Cli
-from tests.fields import KnownField, columns, count, random_field, random_problem, schema_of
+from tests.fields import (
+    KnownField,
+    columns,
+    count,
+    every_state,
+    problem_of,
+    random_field,
+    random_problem,
+    schema_of,
+)
 
 CARDS = (4, 3, 5, 3)
 
 
 def nllh_of(known: KnownField, model: Model) -> float:
     """NLLH of a model on infinitely many records of a field."""
-    s = model.log_odds(np.ascontiguousarray(known.states.T), 1)
+    s = model.field.log_odds(np.ascontiguousarray(known.states.T))
     rate = known.law.sum(axis=0)
     losses = np.column_stack([np.logaddexp(0, s), np.logaddexp(0, -s)])
     return float(1 + np.sum(known.law * losses) / (rate @ np.log(rate)))
@@ -49,7 +62,7 @@ def train(known: KnownField) -> AggregatedData:
 
 @pytest.fixture(scope="module")
 def model(train: AggregatedData) -> Model:
-    return Model.fit(train, FitSettings(lambda_theta=2.0))[0]
+    return agglearn.fit(train, FitSettings(lambda_theta=2.0))
 
 
 # --- the score --------------------------------------------------------------------------------------------
@@ -61,7 +74,7 @@ def test_on_data_of_a_pairwise_field_the_score_is_unbiased_within_its_standard_e
     z = []
     for k in range(12):
         tables = known.tables(10_000, 2 * k)
-        fitted, _ = Model.fit(tables, FitSettings(lambda_theta=2.0, seed=k))
+        fitted = agglearn.fit(tables, FitSettings(lambda_theta=2.0, seed=k))
         score = agglearn.score_tables(fitted, known.tables(2_000, 2 * k + 1), seed=k)
         z.append((score.nllh - nllh_of(known, fitted)) / score.nllh_se)
     # Twelve draws of a standard normal: their mean is within 3/√12, their standard deviation tells 1 within
@@ -81,8 +94,8 @@ def test_on_adult_the_score_is_that_of_the_records_and_ranks_the_penalties(
     assert parts["valid"].rows == len(y)
     truth, scores = [], []
     for lambda_theta in (4.0, 16.0, 256.0):
-        fitted, _ = Model.fit(parts["train"], FitSettings(lambda_theta=lambda_theta))
-        truth.append(score_predictions(y, fitted.log_odds(codes)).nllh)
+        fitted = agglearn.fit(parts["train"], FitSettings(lambda_theta=lambda_theta))
+        truth.append(score_predictions(y, fitted.field.log_odds(codes)).nllh)
         scores.append(agglearn.score_tables(fitted, parts["valid"]).nllh)
     # Over five splits the mean errors were −0.008, +0.004 and +0.003 (docs/tables-only.md); this split adds
     # the chance of its own records, standard errors of 0.004, 0.003 and 0.001.
@@ -113,22 +126,23 @@ def test_a_classifier_and_a_field_fitted_by_enumeration_are_scored_alike(
     by_draws = agglearn.score_tables(classifier, valid)
     # Two fits of one optimum: predictions differ by the chains' noise in training, a few hundredths.
     assert by_draws.nllh == pytest.approx(by_chains.nllh, abs=0.003)
-    assert classifier.model_.evaluate_tables(valid) == by_draws
+    assert agglearn.score_tables(classifier.model_, valid) == by_draws
 
 
 def test_another_fields_law_of_x_can_be_averaged_over(
     train: AggregatedData, model: Model, known: KnownField
 ) -> None:
-    smooth, _ = Model.fit(train, FitSettings(lambda_theta=3_000.0))
+    smooth = agglearn.fit(train, FitSettings(lambda_theta=3_000.0))
     # The loss of weights four times as large is bent enough for the law of X to matter.
-    steep = replace(smooth, theta=4 * smooth.theta, intercept=4 * smooth.intercept)
+    weights = replace(smooth.field, theta=4 * smooth.field.theta, intercept=4 * smooth.field.intercept)
+    steep = replace(smooth, field=weights)
     valid = known.tables(50_000, 1)
     found = agglearn.score_tables(steep, valid, law=model)
     assert found.nllh == pytest.approx(nllh_of(known, steep), abs=4 * found.nllh_se)
     # What the model expects of itself is a mean over that law, told here by enumeration; 60,000 draws tell
     # it within 0.001.
-    joint = KnownField(known.layout, model.mu, model.theta, model.intercept).law.sum(axis=1)
-    p = expit(steep.log_odds(np.ascontiguousarray(known.states.T)))
+    joint = KnownField(known.layout, model.field.mu, model.field.theta, model.field.intercept).law.sum(axis=1)
+    p = expit(steep.field.log_odds(np.ascontiguousarray(known.states.T)))
     assert found.brier == pytest.approx(joint @ (p * (1 - p)), abs=0.002)
 
 
@@ -136,7 +150,7 @@ def test_a_law_over_another_schema_is_refused(model: Model, train: AggregatedDat
     other = agglearn.aggregate(
         {"f0": ["a", "b"] * 20, "f1": ["u", "v", "v", "u"] * 10, "y": [0, 1] * 20}, "y"
     )
-    foreign, _ = Model.fit(other, FitSettings(chains=100, iterations=2))
+    foreign = agglearn.fit(other, FitSettings(chains=100, iterations=2))
     with pytest.raises(InputError, match="the law has another schema"):
         agglearn.score_tables(model, train, law=foreign)
 
@@ -144,17 +158,19 @@ def test_a_law_over_another_schema_is_refused(model: Model, train: AggregatedDat
 # --- calibration ------------------------------------------------------------------------------------------
 
 
+def chains_of(layout: Layout, drawn: npt.NDArray[np.uint16]) -> Chains:
+    return Chains(layout, np.ascontiguousarray(drawn.T))
+
+
 def calibration_of(
-    rows: int, seed: int, theta_shift: np.ndarray | None = None, chains: int = 20_000, **options: Any
+    rows: int, seed: int, theta_shift: np.ndarray | None = None, chains: int = 20_000
 ) -> Calibration:
     """Calibration of a field's own weights, shifted or not, on fresh records of the field."""
     field = random_field(9, CARDS)
     heldout = field.problem(rows, 1000 + seed)
     drawn, _ = field.draw(chains, 5000 + seed)
-    states = np.ravel_multi_index(tuple(drawn.T.astype(int)), CARDS)
-    judged = field.theta if theta_shift is None else field.theta + theta_shift
-    p = 1 / (1 + np.exp(-(ExactEngine(field.layout, rows).scores(judged)[states] - 0.5)))
-    return calibrate(heldout, schema_of(CARDS), np.ascontiguousarray(drawn.T), p, **options)
+    judged = field if theta_shift is None else replace(field, theta=field.theta + theta_shift)
+    return calibrate(heldout, schema_of(CARDS), chains_of(field.layout, drawn), judged)
 
 
 def test_z_scores_of_a_right_field_are_standard_normal() -> None:
@@ -199,13 +215,13 @@ def test_a_planted_miscalibration_is_named() -> None:
 
 def test_expected_and_observed_rates_are_those_of_the_cell() -> None:
     problem, engine = random_problem(5, (2, 2), rows=4_000)
-    fresh, y = engine.sample(4_000, np.zeros(4), np.array([0.0, 1.0, -1.0, 2.0]), 0.0, 1)
-    d, c = count(problem.layout, fresh, y)
+    judged = Field(problem.layout, np.zeros(4), np.array([0.0, 1.0, -1.0, 2.0]), 0.0)
+    fresh, y = engine.sample(4_000, judged, 1)
+    d, c = count(problem.layout, fresh.T, y)
     p = 1 / (1 + np.exp(-np.array([0.0, 1.0, -1.0, 2.0])))
-    codes = np.ascontiguousarray(engine.codes.T.repeat(25, axis=1))  # 25 chains in each of the four cells
-    found = calibrate(
-        Problem(problem.layout, d, c, 4_000.0, float(y.sum())), schema_of((2, 2)), codes, p.repeat(25)
-    )
+    chains = chains_of(problem.layout, every_state((2, 2)).repeat(25, axis=0))  # 25 in each of the four cells
+    heldout = Problem(problem.layout, d, c, 4_000.0, float(y.sum()))
+    found = calibrate(heldout, schema_of((2, 2)), chains, judged)
     assert found.cells == 4
     for cell in found.worst:
         at = np.ravel_multi_index([int(v[1:]) for v in cell.values], (2, 2))
@@ -216,13 +232,80 @@ def test_expected_and_observed_rates_are_those_of_the_cell() -> None:
         assert cell.z == pytest.approx((c[at] - d[at] * p[at]) / np.sqrt(d[at] * p[at] * (1 - p[at])))
 
 
+@pytest.mark.parametrize(("on_counts", "on_sums"), [(9.0, 9.0), (12.0, 0.0), (0.0, 12.0), (5.0, 15.0)])
+def test_noise_on_counts_and_on_sums_widens_what_it_touches(on_counts: float, on_sums: float) -> None:
+    layout = Layout.plain((2, 3), [(0, 1)])
+    field = Field(layout, np.zeros(6), np.array([0.0, 0.0, 0.0, 1.0, 1.0, 1.0]), -0.5)
+    p = expit(field.theta - 0.5).reshape(2, 3)
+    d = np.array([[120.0, 80.0, 100.0], [90.0, 60.0, 150.0]])
+    c = np.array([[60.0, 25.0, 40.0], [70.0, 30.0, 80.0]])
+    noise = TableNoise(np.array([on_counts]), np.array([on_sums]))
+    heldout = Problem(layout, d.reshape(-1), c.reshape(-1), 600.0, float(c.sum()), noise=noise)
+    chains = chains_of(layout, every_state((2, 3)).repeat(25, axis=0))
+    found = calibrate(heldout, schema_of((2, 3)), chains, field)
+    # All chains of a cell say the same. Of c − d·p, c has its own noise and d·p that of d, times p.
+    z = (c - d * p) / np.sqrt(d * p * (1 - p) + on_sums**2 + on_counts**2 * p**2)
+    assert {cell.values: cell.z for cell in found.worst} == pytest.approx(
+        {(f"v{a}", f"v{b}"): z[a, b] for a in range(2) for b in range(3)}
+    )
+    # A value of f0 is summed over three cells, with three times the variance.
+    rows, positives, q = d.sum(axis=1), c.sum(axis=1), p[:, 0]
+    of_f0 = (positives - rows * q) / np.sqrt(rows * q * (1 - q) + 3 * (on_sums**2 + on_counts**2 * q**2))
+    single = next(group for group in found.features if group.name == "f0")
+    assert single.chi2 == pytest.approx(float(of_f0 @ of_f0))
+
+
+def test_a_law_that_is_known_exactly_adds_no_error_of_its_own(known: KnownField) -> None:
+    codes, y = known.draw(6_000, 7)
+    judged = replace(known, theta=0.8 * known.theta)
+    law = known.law.sum(axis=1)
+    found = calibrate(
+        problem_of(known.layout, codes, y),
+        schema_of(CARDS),
+        Enumeration(States(known.layout), law),
+        judged,
+    )
+    assert sum(len(cell.values) == 2 for cell in found.worst) > 5
+    p = expit(judged.log_odds(np.ascontiguousarray(known.states.T)))
+    for cell in found.worst:
+        if cell.values:
+            at = [(int(f[1:]), int(v[1:])) for f, v in zip(cell.features, cell.values, strict=True)]
+            inside, held = (np.all([x[:, f] == v for f, v in at], axis=0) for x in (known.states, codes))
+            q, n = law[inside] @ p[inside] / law[inside].sum(), held.sum()
+            assert cell.records == n
+            assert cell.expected == pytest.approx(q)
+            assert cell.z == pytest.approx((y[held].sum() - n * q) / np.sqrt(n * q * (1 - q)))
+    # Draws come to the same, and less sure of it.
+    many, few = (
+        calibrate(problem_of(known.layout, codes, y), schema_of(CARDS), chains_of(known.layout, x), judged)
+        for x in (known.draw(1_000_000, 8)[0], known.draw(2_000, 8)[0])
+    )
+    assert [g.unjudged for g in found.tables] == [0.0] * 6
+    chi2 = {g.name: g.chi2 for g in found.tables}
+    assert {g.name: g.chi2 for g in many.tables} == pytest.approx(chi2, rel=0.1)
+    assert sum(g.chi2 for g in few.tables) < sum(chi2.values())
+
+
+def test_a_cell_with_just_as_many_chains_as_it_takes_is_judged_alone() -> None:
+    layout = Layout.plain((2, 2), [(0, 1)])
+    d = np.array([50.0, 50.0, 50.0, 50.0])
+    heldout = Problem(layout, d, d / 2, 200.0, 100.0)
+    # 20 of 77: in floating point 20/77·77 is less than 20.
+    codes = every_state((2, 2)).repeat([20, 19, 19, 19], axis=0)
+    found = calibrate(
+        heldout, schema_of((2, 2)), chains_of(layout, codes), Field(layout, np.zeros(4), np.zeros(4), 0.0)
+    )
+    assert {cell.name for cell in found.worst} == {"f0=v0, f1=v0", "f0 × f1: all small cells"}
+
+
 def test_small_cells_are_judged_together_and_cells_without_chains_not_at_all() -> None:
     problem, _ = random_problem(5, (2, 3), rows=4_000)
     d = np.array([100.0, 8.0, 8.0, 8.0, 8.0, 68.0])
     heldout = Problem(problem.layout, d, 0.5 * d, 200.0, 100.0)
     states = np.array([0, 1, 2, 3, 4]).repeat(40)  # none in the last cell
-    codes = np.array(np.unravel_index(states, (2, 3)), np.uint16)
-    found = calibrate(heldout, schema_of((2, 3)), codes, np.full(200, 0.5))
+    chains = Chains(problem.layout, np.array(np.unravel_index(states, (2, 3)), np.uint16))
+    even = Field(problem.layout, np.zeros(6), np.zeros(6), 0.0)  # a rate of one half everywhere
+    found = calibrate(heldout, schema_of((2, 3)), chains, even)
     assert found.tables[0].cells == 2
     assert found.tables[0].unjudged == pytest.approx(68 / 200)
     assert {cell.name for cell in found.worst} == {"f0=v0, f1=v0", "f0 × f1: all small cells"}
@@ -232,7 +315,7 @@ def test_small_cells_are_judged_together_and_cells_without_chains_not_at_all() -
 
 def test_withheld_cells_and_buckets_are_told_apart(known: KnownField) -> None:
     hashed = agglearn.aggregate(columns(*known.draw(6_000, 3)), "y", hash_size=7)
-    fitted, _ = Model.fit(hashed, FitSettings(chains=2_000, iterations=20))
+    fitted = agglearn.fit(hashed, FitSettings(chains=2_000, iterations=20))
     found = agglearn.score_tables(fitted, hashed).calibration
     assert any(cell.values and cell.values[0].startswith("bucket ") for cell in found.worst)
     assert found.features == ()  # no bucket tells a single value
@@ -242,7 +325,7 @@ def test_withheld_cells_and_buckets_are_told_apart(known: KnownField) -> None:
     measured = np.ones(table.counts.shape, bool)
     measured[0] = False
     cut = replace(plain, tables={**plain.tables, ("f0", "f2"): replace(table, measured=measured)}, floor=10.0)
-    fitted, _ = Model.fit(plain, FitSettings(chains=2_000, iterations=20))
+    fitted = agglearn.fit(plain, FitSettings(chains=2_000, iterations=20))
     groups = {g.name: g for g in agglearn.score_tables(fitted, cut).calibration.tables}
     assert groups["f0 × f2"].cells <= 15
     assert groups["f0 × f2"].unjudged > 0
@@ -254,7 +337,7 @@ def test_withheld_cells_and_buckets_are_told_apart(known: KnownField) -> None:
 def test_evaluate_on_tables_says_the_score_where_it_is_off_and_what_it_assumes(
     run_cli: Cli, model: Model, train: AggregatedData, known: KnownField, tmp_path: Path
 ) -> None:
-    model.save(tmp_path / "m.model")
+    save_model(model, tmp_path / "m.model")
     agglearn.save(known.tables(3_000, 1), tmp_path / "valid.agg")
     done = run_cli("evaluate", tmp_path / "m.model", tmp_path / "valid.agg")
     assert (done.code, done.err) == (0, "")

@@ -27,6 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from operator import mul
 from typing import Any
 
 import numpy as np
@@ -239,18 +240,23 @@ def _regress(
 
 
 def _least_squares(population: Population, target: Values, scores: Sequence[Values]) -> list[float]:
-    """A constant and a slope for each score, by the normal equations of centred values."""
-    means = [population.mean(values) for values in (target, *scores)]
+    """A constant and a slope for each score, by the normal equations of centred values.
+
+    Two scores stand by their difference and their sum: exchanging them then changes signs and nothing else.
+    """
+    basis = np.array([[1.0, -1.0], [1.0, 1.0]]) if len(scores) == 2 else np.eye(len(scores))
+    along = [population.map(lambda *s, of=row: sum(map(mul, of, s)), *scores) for row in basis]
+    means = [population.mean(values) for values in (target, *along)]
 
     def covariance(a: Values, b: Values, mean_a: float, mean_b: float) -> float:
         return float(population.mean(population.map(lambda u, v: (u - mean_a) * (v - mean_b), a, b)))
 
-    pairs = list(zip(scores, means[1:], strict=True))
+    pairs = list(zip(along, means[1:], strict=True))
     matrix = [[covariance(a, b, mean_a, mean_b) for b, mean_b in pairs] for a, mean_a in pairs]
     right = [covariance(a, target, mean_a, means[0]) for a, mean_a in pairs]
     # Two fields may have the same log-odds, or none that vary: the least of all solutions will do.
-    slopes = np.linalg.lstsq(np.array(matrix), np.array(right))[0].tolist()
-    return [float(means[0] - sum(k * m for k, m in zip(slopes, means[1:], strict=True))), *slopes]
+    slopes = np.linalg.lstsq(np.array(matrix), np.array(right))[0]
+    return [float(means[0] - sum(map(mul, slopes, means[1:]))), *(basis.T @ slopes).tolist()]
 
 
 def _gain(heldout: Problem, theta: Floats, intercept: float) -> float:

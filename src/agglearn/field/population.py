@@ -305,8 +305,8 @@ class Enumeration:
 
     def draw(self, variance: Values, generators: Sequence[np.random.Generator]) -> Shifts:
         """Sums over the states of ψ, each times its own normal number: covariance E[v·ψψᵀ]."""
-        normals = _normals(self.law.size, generators)
-        # The sum over states of √(law·v)·z·ψ has that covariance; a mean multiplies by law.
-        scale = np.divide(variance, self.law, out=np.zeros_like(self.law), where=self.law > 0)
-        normals *= np.sqrt(scale).astype(np.float32)[:, None]
-        return with_intercept(self.cells(normals), self.mean(normals))
+        # Not by way of a mean, which multiplies by the law: √(v/law) overflows where a state is next to
+        # impossible.
+        normals = _normals(self.law.size, generators) * np.sqrt(self.law * variance)[:, None]
+        cells = np.stack([self.states.tally(column) for column in normals.T], axis=1)
+        return with_intercept(cells.astype(np.float32), normals.sum(axis=0))

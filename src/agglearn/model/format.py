@@ -103,7 +103,8 @@ def _chains(chains: npt.NDArray[Any] | None, layout: Layout, version: int) -> np
         return None
     if version == _FIRST_VERSION:
         chains = np.ascontiguousarray(chains.T)
-    if chains.shape[0] != layout.n_features or not (chains < np.array(layout.cards)[:, None]).all():
+    fit = chains.ndim == 2 and len(chains) == layout.n_features
+    if not (fit and (chains < np.array(layout.cards)[:, None]).all()):
         raise ValueError("chains do not fit the features")
     return chains
 

@@ -199,8 +199,9 @@ def read_manifest(folder: Path, format_name: str, version: int, oldest: int | No
     if document.get("format") != format_name:
         raise StoreError(f"{folder}: expected {format_name}, found {document.get('format')!r}")
     if document.get("version") not in range(version if oldest is None else oldest, version + 1):
+        reads = version if oldest is None else f"{oldest} to {version}"
         raise StoreError(
-            f"{folder}: format version {document.get('version')!r}, and this agglearn reads {version}: "
+            f"{folder}: format version {document.get('version')!r}, and this agglearn reads {reads}: "
             "use the agglearn that wrote it, or write it again"
         )
     if document.get("sha256") != _seal(document):

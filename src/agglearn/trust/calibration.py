@@ -39,6 +39,7 @@ FAR = 3.0  # |z| from which a cell is counted as far off
 _FEWEST_EXPECTED = 5.0  # the usual rule for a normal law of a count
 _FEWEST_CHAINS = 20  # tell a variance to within a third
 _NAMED = 10  # cells that are named
+_AS_GOOD_AS_ALL = 1e15  # members that a law known exactly is worth: so many have no error
 _TOGETHER = -1  # the number of no cell: all small ones of a table
 
 
@@ -212,14 +213,16 @@ class _Judged:
 
 
 def _tables(heldout: Problem, population: Population, field: Field) -> list[_Group]:
-    layout, size = heldout.layout, population.size
+    layout, size = heldout.layout, min(population.size, _AS_GOOD_AS_ALL)
     p = population.map(expit, population.over(field.layout).scores(field.theta, field.intercept))
-    vectors = [population.shares(), population.cells(p), population.cells(population.map(np.square, p))]
+    means = [population.cells(p), population.cells(population.map(np.square, p))]
+    members = np.rint(size * population.shares())  # whole again: k/n·n may be a last bit short of k
     dependence = _dependence(population.moments(p))
     groups = []
     for t, scope in enumerate(layout.scopes):
         d, c = (layout.table(v, t).astype(np.float64, copy=False) for v in (heldout.d, heldout.c))
-        chains, total, squares = (np.asarray(size * layout.table(v, t), np.float64) for v in vectors)
+        chains = np.asarray(layout.table(members, t), np.float64)
+        total, squares = (np.asarray(size * layout.table(v, t), np.float64) for v in means)
         measured = heldout.measured(t).reshape(d.shape)
         noise = (0.0, 0.0)
         if heldout.noise is not None:

@@ -127,8 +127,9 @@ class Posterior:
         Tables share what they tell of one feature: what can move from one table to another without a
         change of any prediction is known by the prior alone, and the intervals are wide accordingly.
         """
-        draws = self.draws[:-1].astype(np.float64)
-        reach = self._quantile(level) * np.sqrt(np.square(draws).mean(axis=1))
+        draws = self.draws[:-1]
+        squares = np.einsum("ck,ck->c", draws, draws, dtype=np.float64)  # in place: draws are large
+        reach = self._quantile(level) * np.sqrt(squares / draws.shape[1])
         centre, fitted = self.centre.theta, self.fitted.theta
         return np.minimum(centre - reach, fitted), np.maximum(centre + reach, fitted)
 
@@ -221,7 +222,8 @@ def posterior(
     if not lambda_theta > 0:
         raise InputError(f"intervals need a penalty on θ: fit with {option('lambda_theta')} above 0, or auto")
     layout = field.layout
-    draws, width = _affordable(layout, int(population.size), draws)
+    members = int(population.size) if np.isfinite(population.size) else prod(layout.cards)
+    draws, width = _affordable(layout, members, draws)
     at_fit = Information(population, field, rows, thread_count(threads))
     expected, positives = at_fit.expected()
     sigma = np.zeros(layout.n_cells)

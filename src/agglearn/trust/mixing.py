@@ -32,6 +32,7 @@ import numpy.typing as npt
 from scipy.special import expit
 
 from agglearn.field.engines.local import LocalEngine, memory_needed
+from agglearn.field.kernels.score import tally
 from agglearn.field.layout import Layout
 from agglearn.field.problem import Problem
 from agglearn.model.draw import SETTLE, exact_draws, moving
@@ -177,15 +178,16 @@ def watch(
             p = expit(now)
             for layout, (counts, positives) in zip(layouts, sums, strict=True):
                 for h, half in enumerate((~second, second)):
-                    part = members.part(half).over(layout)
-                    counts[h] += part.size * part.shares()
-                    positives[h] += part.size * part.cells(p[half])
+                    d, c = tally(members.codes[:, half], p[half], layout, threads)
+                    counts[h] += d
+                    positives[h] += c
+    cells, centred = tally(members.codes, now - now.mean(), model.layout, threads)
     tallied = n * len(range(0, sweeps, _TALLY_EVERY))
     return Watched(
         mixing=_mixing(model, n, families, scores, codes, half_means, infos),
         tallies=tuple(HalfTallies(lay, d, c, tallied) for lay, (d, c) in zip(layouts, sums, strict=True)),
-        cells=n * members.shares(),
-        scores=n * members.cells(now - now.mean()),
+        cells=cells,
+        scores=centred,
         score_variance=float(now.var()),
     )
 

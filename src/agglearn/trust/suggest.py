@@ -42,7 +42,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import expit
+from scipy.special import entr, expit
 
 from agglearn.errors import InputError
 from agglearn.field.layout import Layout
@@ -168,7 +168,8 @@ class _Ranking:
             self.population.scores(model.field.theta, model.field.intercept),
         )
         self.penalty = 2 * max(model.record.lambda_theta, _LEAST_LAMBDA)
-        self.entropy = problem.entropy
+        rate = model.positives / model.rows
+        self.entropy = float(entr(rate) + entr(1 - rate))
         self.log_strain = self._log_strains()
 
     def _log_strains(self) -> Floats:

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from agglearn import AggregatedData, Model, Suggestion, aggregate, suggest_tables
+from agglearn import AggregatedData, Model, Suggestion, aggregate, fit, suggest_tables
 from agglearn.datasets import xor
 from agglearn.errors import InputError
 from agglearn.judge.scores import nllh
@@ -39,7 +39,7 @@ def logs() -> list[tuple[Planted, AggregatedData, Model]]:
     for seed in SEEDS:
         log = plant(seed, rows=40_000, fresh=30_000, features=8, modalities=12, triples=2, scale=1.2)
         pairs = tables_of(log.train)
-        made.append((log, pairs, Model.fit(pairs, SETTINGS)[0]))
+        made.append((log, pairs, fit(pairs, SETTINGS)))
     return made
 
 
@@ -108,28 +108,39 @@ def test_fresh_records_gain_more_from_the_tables_that_rank_first(
     for log, pairs, model in logs:
         schema = pairs.schema
         codes, y = schema.encode(log.fresh), schema.encode_labels(log.fresh)[0] == 1
-        base = nllh(y, model.log_odds(codes))
+        base = nllh(y, model.field.log_odds(codes))
         first = [table.features for table in suggest_tables(model, pairs, 4000, top=4)]
         cells = sum(cells_of(scope, schema) for scope in first)
         every = [scope for scope in combinations(schema.names, 3) if scope not in first]
         draws = [[every[i] for i in rng.choice(len(every), 4, replace=False)] for _ in range(200)]
         near = sorted(draws, key=lambda scopes: abs(sum(cells_of(s, schema) for s in scopes) - cells))[:2]
         for scopes, found in ((first, gains), *((scopes, random) for scopes in near)):
-            wider, _ = Model.fit(tables_of(log.train, pairs, scopes), SETTINGS)
-            found.append(nllh(y, wider.log_odds(codes)) - base)
+            wider = fit(tables_of(log.train, pairs, scopes), SETTINGS)
+            found.append(nllh(y, wider.field.log_odds(codes)) - base)
     assert fmean(gains) > fmean(random) + 0.003
     assert fmean(gains) > 0.003
 
 
 def test_xor_asks_for_its_triple() -> None:
     pairs = aggregate(xor(5000, seed=0), "y", categorical=["*"])
-    model, _ = Model.fit(pairs, FitSettings(chains=1000))
+    model = fit(pairs, FitSettings(chains=1000))
     (table,) = suggest_tables(model, pairs)
     assert (table.name, table.cells) == ("x1 × x2 × x3", 8)
     assert table.gain > 0
     # τ² = strain²/2λ, of which the room is left: how far log-odds could move.
-    lambda_theta = model.summary["lambda_theta"]
+    lambda_theta = model.record.lambda_theta
     assert table.shift == pytest.approx(np.sqrt(table.strain**2 / (2 * lambda_theta) * table.room))
+
+
+def test_gains_are_told_in_the_entropy_of_the_models_own_label() -> None:
+    """Small features are drawn without proposals: tables of other records then change nothing."""
+    records = xor(5000, seed=0)
+    pairs = aggregate(records, "y", categorical=["*"])
+    kept = (records["y"].to_numpy() == 0) | (np.arange(5000) % 3 == 0)  # a third of the positives
+    other = aggregate(records.filter(kept), "y", schema=pairs.schema)
+    assert other.positives[0] / other.rows < 0.7 * pairs.positives[0] / pairs.rows
+    model = fit(pairs, FitSettings(chains=1000))
+    assert suggest_tables(model, other) == suggest_tables(model, pairs)
 
 
 # --- the budget and the rest ------------------------------------------------------------------------------
@@ -171,7 +182,7 @@ def test_a_table_that_is_there_is_not_asked_for_but_an_absent_pair_is(
     absent = best.features[:2]
     kept = [scope for scope in pairs.tables if scope != absent]
     data = aggregate(log.train, "click", schema=pairs.schema, tables=[*kept, ("f03", "f04", "f05")])
-    again, _ = Model.fit(data, SETTINGS)
+    again = fit(data, SETTINGS)
     found = [table.features for table in suggest_tables(again, data, 10**8, size=2, top=100)]
     assert found == [absent]
     found = [table.features for table in suggest_tables(again, data, 10**8, top=100)]
