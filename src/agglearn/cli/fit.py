@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from agglearn.cli.app import Json, Seed, Threads, app, print_json, say
+from agglearn.cli.app import Json, Seed, Threads, app, say, show
 from agglearn.errors import InputError
 
 
@@ -57,10 +57,12 @@ def fit(
 ) -> None:
     """Fit the maximum-entropy model to tables."""
     from agglearn.model.model import FORMAT, Model
+    from agglearn.report.document import Measured
     from agglearn.runtime.files import output_path, refuse_foreign
     from agglearn.runtime.progress import meter
     from agglearn.tables.format import load
     from agglearn.train.checkpoint import Checkpoints
+    from agglearn.train.fit_report import FitReport
     from agglearn.train.select.choose import NOTHING_TO_CHOOSE_ON
     from agglearn.train.settings import FitSettings
 
@@ -100,34 +102,24 @@ def fit(
             checkpoints=checkpoints,
         )
     model.save(target)
-    last = dict(model.history[-1])
-    if heldout is not None:  # as evaluate will say: the chains have moved since the last look at them
+    last = model.history[-1]
+    score = None  # as evaluate will say: the chains have moved since training last looked at them
+    if heldout is not None:
         score = model.evaluate_tables(heldout, threads)
-        last |= {"valid_nllh": score.nllh, "valid_nllh_se": score.nllh_se}
-    if model.summary["steps_halved"]:
-        say(f"the fit grew worse on the way: steps were halved {model.summary['steps_halved']} times")
-    if json:
-        print_json(
-            {
-                "iterations": model.summary["iterations"],
-                "seconds": seconds,
-                "lambda_theta": model.summary["lambda_theta"],
-                "lambda_mu": model.summary["lambda_mu"],
-                "stopped_because": model.summary["stopped_because"],
-                "chains": model.summary["chains"],
-                "misfit_d": last["misfit_d"],
-                "misfit_c": last["misfit_c"],
-                **{name: last[name] for name in ("valid_nllh", "valid_nllh_se") if name in last},
-                **{name: model.summary[name] for name in ("choice",) if name in model.summary},
-                "path": str(target),
-            }
-        )
-    else:
-        n = f"{model.summary['iterations']} iterations of {model.summary['chains']:,} chains"
-        print(f"{target}: {n} in {seconds:.1f} s ({model.summary['stopped_because']})")
-        print(f"  penalty {model.summary['lambda_theta']:.3g}; {_misfit(last)}")
-        if "choice" in model.summary:
-            _show_choice(model.summary["choice"])
+    report = FitReport(
+        iterations=model.summary["iterations"],
+        chains=model.summary["chains"],
+        seconds=seconds,
+        lambda_theta=model.summary["lambda_theta"],
+        lambda_mu=model.summary["lambda_mu"],
+        stopped_because=model.summary["stopped_because"],
+        misfit_d=last["misfit_d"],
+        misfit_c=last["misfit_c"],
+        steps_halved=model.summary["steps_halved"],
+        valid=Measured(score.nllh, score.nllh_se) if score else None,
+        choice=model.summary.get("choice"),
+    )
+    show(report.document().named(str(target)).followed_by(path=str(target)), json)
 
 
 def _penalty(option: str, text: str | None) -> float | Literal["auto"] | None:
@@ -139,18 +131,12 @@ def _penalty(option: str, text: str | None) -> float | Literal["auto"] | None:
         raise InputError(f"{option} {text!r} is neither a number nor auto") from None
 
 
-def _show_choice(choice: Mapping[str, Any]) -> None:
-    folds = f" of {choice['folds']} folds" if choice["folds"] > 1 else ""
-    print(f"  penalties chosen on held-out tables{folds}, at the cost of {choice['work']:.1f} fits:")
-    print("         λ_θ      λ_μ   NLLH beside the first, and the standard error of the last step")
-    for n, point in enumerate(choice["path"]):
-        gain = f"{point['gain']:+.4f} ± {point['gain_se']:.4f}" if n else ""
-        print(f"    {point['lambda_theta']:>8.3g} {point['lambda_mu']:>8.3g}   {gain}".rstrip())
-    print(f"    {choice['lambda_theta']:>8.3g} {choice['lambda_mu']:>8.3g}   taken")
-
-
 def _misfit(entry: Mapping[str, Any]) -> str:
-    text = f"misfit {entry['misfit_d']:.2%} of records, {entry['misfit_c']:.2%} of positives a table"
+    """An iteration in a few words, beside the bar."""
+    from agglearn.report.document import Measured
+    from agglearn.train.fit_report import misfit_words, valid_words
+
+    said = misfit_words(entry["misfit_d"], entry["misfit_c"])
     if "valid_nllh" in entry:
-        text += f"; NLLH on the validation tables {entry['valid_nllh']:.4f} ± {entry['valid_nllh_se']:.4f}"
-    return text
+        said += f"; {valid_words(Measured(entry['valid_nllh'], entry['valid_nllh_se']))}"
+    return said

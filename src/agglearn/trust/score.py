@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,11 +15,14 @@ from agglearn.field.heldout import TableScore, score_heldout
 from agglearn.field.problem import Problem
 from agglearn.model.draw import set_moving
 from agglearn.model.model import Model
+from agglearn.report.document import Document
+from agglearn.report.finding import Finding
 from agglearn.runtime.memory import require
 from agglearn.runtime.threads import thread_count
 from agglearn.tables.data import AggregatedData
 from agglearn.trust.calibration import Calibration, calibrate
 from agglearn.trust.inputs import model_of, problem_of
+from agglearn.trust.score_document import score_document
 
 if TYPE_CHECKING:
     from agglearn.classifier import MaxEntClassifier
@@ -35,7 +38,7 @@ _WORKSPACE = 14 * 8  # bytes a cell: tables, weights and the vectors of the conj
 
 
 @dataclass(frozen=True)
-class HeldoutScore(TableScore):
+class HeldoutScore(TableScore, Finding):
     """What held-out tables say of a model: :class:`~agglearn.field.heldout.TableScore`, and calibration.
 
     Attributes
@@ -49,6 +52,10 @@ class HeldoutScore(TableScore):
     def to_json(self) -> dict[str, Any]:
         """The score as plain JSON values."""
         return {**super().to_json(), "calibration": self.calibration.to_json()}
+
+    def document(self) -> Document:
+        """The score, in words and numbers."""
+        return replace(score_document(self, self.calibration), data=self.to_json())
 
 
 def score_tables(
