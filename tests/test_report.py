@@ -403,6 +403,12 @@ def test_a_narrow_terminal_is_minded_and_a_pipe_is_always_the_same(
     assert 40 < max(map(len, capsys.readouterr().out.splitlines())) <= 50
 
 
+def test_a_name_in_an_error_steers_nothing_either(run_cli: Any) -> None:
+    done = run_cli("check", "\x1b[31mred.agg")
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith(r"agglearn: \x1b[31mred.agg does not exist")
+
+
 def test_the_list_of_data_sets_shows_those_whose_size_is_not_known(run_cli: Any) -> None:
     done = run_cli("datasets")
     assert done.code == 0
