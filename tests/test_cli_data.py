@@ -50,8 +50,9 @@ def test_aggregate_writes_the_tables_and_says_what_it_did(toy_file: Path, toy: A
     assert run.code == 0
     assert load("toy.agg").equals(aggregate(toy, "y"))
     lines = run.out.splitlines()
-    assert lines[0] == ("  x1  categorical      2 modalities; 2 distinct integers (a quantity? --numeric x1)")
-    assert lines[1] == "  x2  categorical      2 modalities; text"
+    assert lines[0] == "  column  kind         modalities  why"
+    assert lines[1] == "  x1      categorical           2  2 distinct integers (a quantity? --numeric x1)"
+    assert lines[2] == "  x2      categorical           2  text"
     assert lines[-1] == "toy.agg: 5 records (60.00% y) in 3 tables, 12 cells"
     assert "records a second" in run.err
 
@@ -353,7 +354,9 @@ def test_adult_from_records_to_tables_that_duckdb_reads(
     run = run_process("aggregate", "adult.csv", "--label", "income", "--positive", ">50K", "-o", "adult.agg")
     assert run.code == 0, run.err
     assert "adult.agg: 32,561 records (24.08% income) in 91 tables" in run.out
-    shown = {line.split()[0]: line for line in run.out.splitlines()[:-1]}
+    heading, *rows = run.out.splitlines()[:-1]
+    assert heading.split() == ["column", "kind", "modalities", "why"]
+    shown = {line.split()[0]: line for line in rows if line[2] != " "}
     assert set(shown) == set(ADULT.split(",")[:-1])
     assert "numeric" in shown["age"]
     assert "codes? --categorical age" in shown["age"]

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from agglearn.tables.noise import Noise
     from agglearn.tables.table import Table
     from agglearn.train.settings import FitSettings, TrainingSettings
-    from agglearn.trust.diagnosis import Diagnosis, diagnose
+    from agglearn.trust.diagnosis import diagnose
+    from agglearn.trust.findings import Diagnosis
     from agglearn.trust.score import HeldoutScore, score_tables
     from agglearn.trust.suggest import Suggestion, suggest_tables
 
@@ -36,7 +37,7 @@ _HOMES = {
     "CheckReport": "tables.check",
     "Comparison": "judge.comparison",
     "Cut": "schema.features",
-    "Diagnosis": "trust.diagnosis",
+    "Diagnosis": "trust.findings",
     "Encoded": "schema.features",
     "HeldoutScore": "trust.score",
     "Label": "schema.schema",

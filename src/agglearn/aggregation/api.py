@@ -9,6 +9,7 @@ from typing import Any
 
 from narwhals.exceptions import DuplicateError
 
+from agglearn.aggregation.document import aggregation_document
 from agglearn.aggregation.pushdown import count_tables_lazy, is_lazy, survey_lazy
 from agglearn.aggregation.stream import (
     Columns,
@@ -22,6 +23,8 @@ from agglearn.errors import InputError
 from agglearn.records.learn import Coding, ColumnNote, learn_feature, learn_label
 from agglearn.records.sources import ReadOptions, open_source
 from agglearn.records.split import TRAIN, check_split
+from agglearn.report.document import Document
+from agglearn.report.finding import Finding
 from agglearn.schema.schema import Label, Schema
 from agglearn.tables.data import AggregatedData
 from agglearn.tables.format import load_schema
@@ -29,7 +32,7 @@ from agglearn.tables.scopes import parse_scopes
 
 
 @dataclass(frozen=True)
-class Aggregation:
+class Aggregation(Finding):
     """What an aggregation gave.
 
     Attributes
@@ -49,6 +52,10 @@ class Aggregation:
     @property
     def train(self) -> AggregatedData:
         return self.parts[TRAIN]
+
+    def document(self, paths: Mapping[str, str] | None = None, seconds: float | None = None) -> Document:
+        """What was counted, in words and numbers; with where it was written and what it took, if told."""
+        return aggregation_document(self.parts, self.notes, self.unknown, paths=paths, seconds=seconds)
 
 
 def aggregate(data: Any, label: str | Sequence[str], **options: Any) -> AggregatedData:

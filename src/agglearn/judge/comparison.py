@@ -34,6 +34,8 @@ from agglearn.judge.scores import RecordScore, check_labels, nllh, score_predict
 from agglearn.records.learn import Coding
 from agglearn.records.sources import ReadOptions, Source, open_source
 from agglearn.records.split import assign, check_split
+from agglearn.report.document import Column, Document, Grid, number
+from agglearn.report.finding import Finding
 from agglearn.runtime.memory import require
 from agglearn.runtime.progress import meter
 from agglearn.runtime.threads import thread_count
@@ -46,6 +48,13 @@ from agglearn.train.loop import fit
 from agglearn.train.settings import FitSettings
 
 MODELS = ("maxent", "logistic", "naive_bayes", "best_pair", "tan")
+_TOLD = {  # what each is called and learns from, in the order of the paper's table
+    "logistic": ("logistic regression", "records"),
+    "maxent": ("agglearn", "tables"),
+    "tan": ("tree-augmented Naive Bayes", "tables"),
+    "naive_bayes": ("Naive Bayes", "tables"),
+    "best_pair": ("best pair of features", "tables"),
+}
 DEFAULT_LAMBDAS = tuple(2.0**k for k in range(-4, 15))  # from hardly any penalty to hardly any weight
 
 _CHEAP = ("naive_bayes", "tan")  # so quick that the whole grid is tried
@@ -82,7 +91,7 @@ class ModelResult:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(Finding):
     """What a comparison gave: a result for each model, and the size of what they were fitted to."""
 
     models: dict[str, ModelResult]
@@ -96,6 +105,27 @@ class Comparison:
         """The comparison as plain JSON values."""
         sizes = {k: v for k, v in asdict(self).items() if k != "models"}
         return {"models": {name: result.to_json() for name, result in self.models.items()}, **sizes}
+
+    def document(self) -> Document:
+        """The paper's table, on these records."""
+        columns = (
+            Column("model"),
+            number("NLLH", ".4f"),
+            number("AUC", ".4f"),
+            number("seconds", ".2f"),
+            number("penalty", ".3g"),
+            Column("learnt from"),
+        )
+        rows = tuple(
+            (text, m.score.nllh, m.score.auc, m.seconds, m.lambda_theta, source)
+            for name, (text, source) in _TOLD.items()
+            if (m := self.models.get(name)) is not None
+        )
+        return Document(
+            title=f"trained on {self.train_rows:,} records, tested on {self.test_rows:,}",
+            blocks=(Grid(columns, rows),),
+            data=self.to_json(),
+        )
 
     def rows(self) -> list[dict[str, Any]]:
         """A row per model, the best NLLH first, for a table that a person reads."""

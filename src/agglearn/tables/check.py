@@ -8,6 +8,7 @@ noise variance σ², the weighted squares Σ_t (x_t − x̄)²/R_t have mean (T�
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from itertools import combinations
 from typing import Any
@@ -15,6 +16,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from agglearn.report.document import (
+    Block,
+    Column,
+    Document,
+    Grid,
+    Note,
+    Paragraph,
+    Severity,
+    Statement,
+    number,
+)
+from agglearn.report.finding import Finding
 from agglearn.tables.data import AggregatedData
 from agglearn.tables.table import Table
 
@@ -27,9 +40,13 @@ class Problem:
     table: str | None
     message: str
 
+    def note(self, severity: Severity) -> Note:
+        """The same as a note; its cause is the kind."""
+        return Note(self.message, severity, self.kind)
+
 
 @dataclass
-class CheckReport:
+class CheckReport(Finding):
     """What a check found.
 
     ``problems`` make the data unfit to learn from as they are; ``notes`` are worth knowing.
@@ -53,6 +70,31 @@ class CheckReport:
     def to_json(self) -> dict[str, Any]:
         """The report as plain JSON values."""
         return {"ok": self.ok, **asdict(self)}
+
+    def document(self) -> Document:
+        """What was found, in words and numbers."""
+        positives = ", ".join(f"{p:,.0f} {label}" for label, p in self.positives.items())
+        size = f"{self.tables:,} tables, {self.cells:,} cells"
+        return Document(
+            title=f"{size}, {self.rows:,.0f} records ({positives})",
+            blocks=tuple(self._blocks()),
+            data=self.to_json(),
+        )
+
+    def _blocks(self) -> Iterator[Block]:
+        columns = (Column("feature"), Column("kind"), number("modalities"), number("seen"))
+        yield Grid(columns, tuple((f["name"], f["kind"], f["modalities"], f["seen"]) for f in self.features))
+        if self.unknown:
+            yield Paragraph(
+                f"up to {self.unknown:,.0f} records have an unknown value and are in no cell of a table"
+            )
+        if self.noise_implied is not None:
+            declared = "none" if self.noise_declared is None else f"{self.noise_declared:.3g}"
+            found = f"{self.noise_implied:.3g} a cell" if self.noise_implied else "none, all margins agree"
+            yield Paragraph(f"noise: {found} (declared: {declared})")
+        yield from (problem.note("note") for problem in self.notes)
+        yield from (problem.note("problem") for problem in self.problems)
+        yield Statement("these tables agree" if self.ok else f"{len(self.problems):,} problems found")
 
 
 def check(data: AggregatedData) -> CheckReport:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from agglearn.errors import InputError
 from agglearn.field.heldout import TableScore, score_heldout
 from agglearn.model.draw import population
 from agglearn.model.model import Fitted, Model, model_of, problem_of
+from agglearn.report.document import Document
+from agglearn.report.finding import Finding
 from agglearn.tables.data import AggregatedData
 from agglearn.trust.calibration import Calibration, calibrate
+from agglearn.trust.score_document import score_document
 
 
 @dataclass(frozen=True)
-class HeldoutScore(TableScore):
+class HeldoutScore(TableScore, Finding):
     """What held-out tables say of a model: :class:`~agglearn.field.heldout.TableScore`, and calibration.
 
     Attributes
@@ -28,6 +31,10 @@ class HeldoutScore(TableScore):
     def to_json(self) -> dict[str, Any]:
         """The score as plain JSON values."""
         return {**super().to_json(), "calibration": self.calibration.to_json()}
+
+    def document(self) -> Document:
+        """The score, in words and numbers."""
+        return replace(score_document(self, self.calibration), data=self.to_json())
 
 
 def score_tables(
