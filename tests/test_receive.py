@@ -333,7 +333,7 @@ def test_the_number_of_records_can_be_told(write: Callable[..., Path]) -> None:
 
 BAD = {
     "no count": ("a,y\nx,1\n", {}, "no column called count"),
-    "two counts": ("a,count,n,y\nx,1,1,1\n", {}, "count in 'count', 'n': say which with --count"),
+    "two counts": ("a,count,n,y\nx,1,1,1\n", {}, "count in 'count', 'n': say which with count"),
     "the count told is not there": ("a,count,y\nx,1,1\n", {"count": "c"}, "no column 'c' for the count"),
     "no sum of the label": ("a,count\nx,1\n", {}, "no column 'y' with the sum"),
     "no label named": ("a,count,y\nx,1,1\n", {"label": None}, "no label is named"),
@@ -352,7 +352,7 @@ BAD = {
     "senseless rows": ("a,count,y\nx,1,1\n", {"rows": -1}, "rows -1 must be above 0"),
     "a senseless absence": ("a,count,y\nx,1,1\n", {"absent": "gone"}, "absent='gone' is not one of"),
     "zero below a floor": ("a,count,y\nx,1,1\n", {"absent": "zero", "floor": 3}, "cannot mean zero"),
-    "too few buckets": ("a,count,y\nx,1,1\n", {"hash_size": 1}, "hash-size 1 is too small"),
+    "too few buckets": ("a,count,y\nx,1,1\n", {"hash_size": 1}, "hash_size=1 is too small"),
     "positives for one label": ("a,count,y\nx,1,1\n", {"positives": [1, 2]}, "2 numbers of positives"),
     "a feature the schema lacks": ("b,count,click,sale\nx,1,1,1\n", {"schema": 1}, "column 'b', which the"),
     "a label the file lacks": ("age,count,click\n5,1,1\n", {"schema": 1}, "no column 'sale'"),

@@ -434,5 +434,5 @@ def test_an_unknown_dialect_or_a_senseless_least_count_is_refused() -> None:
     schema = small_schema()
     with pytest.raises(InputError, match="'oracle' is not one of duckdb, postgresql"):
         queries(schema, [schema.names], "oracle", "t")
-    with pytest.raises(InputError, match="min-count 0"):
+    with pytest.raises(InputError, match="min_count=0"):
         queries(schema, [schema.names], "duckdb", "t", min_count=0)

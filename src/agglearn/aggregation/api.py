@@ -22,6 +22,7 @@ from agglearn.errors import InputError
 from agglearn.records.learn import Coding, ColumnNote, learn_feature, learn_label
 from agglearn.records.sources import ReadOptions, open_source
 from agglearn.records.split import TRAIN, check_split
+from agglearn.runtime.speech import option
 from agglearn.schema.schema import Label, Schema
 from agglearn.tables.data import AggregatedData
 from agglearn.tables.format import load_schema
@@ -140,7 +141,7 @@ def aggregate_split(
         min_modality_count=min_modality_count,
     )
     if hash_size is not None and hash_size < 2:
-        raise InputError(f"hash-size {hash_size} is too small: 2 is the least")
+        raise InputError(f"{option('hash_size', str(hash_size))} is too small: 2 is the least")
     if schema is not None and not isinstance(schema, Schema):
         schema = load_schema(schema)
     if schema is not None:
@@ -189,7 +190,7 @@ def make_labels(label: str | Sequence[str], positive: str | Sequence[str | None]
     names = [label] if isinstance(label, str) else list(label)
     values = [positive] if positive is None or isinstance(positive, str) else list(positive)
     if not names:
-        raise InputError("no label is named: say which column to predict with --label")
+        raise InputError(f"no label is named: say which column to predict with {option('label')}")
     if len(values) == 1:
         values *= len(names)
     if len(values) != len(names):

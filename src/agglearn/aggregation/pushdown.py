@@ -26,6 +26,7 @@ from agglearn.records import survey as surveys
 from agglearn.records.sources import one_line
 from agglearn.records.survey import ColumnSurvey
 from agglearn.runtime.progress import meter
+from agglearn.runtime.speech import option
 from agglearn.schema.columns import as_text, check_supported, one_array, value_type
 from agglearn.schema.features import Binned, Categorical, Codes, Encoded, Feature
 from agglearn.schema.schema import Label, Schema, require_columns, some
@@ -244,7 +245,8 @@ def count_tables_lazy(
     rows, positives = int(totals[0]), tuple(int(p) for p in totals[1:])
     for label, n in zip(schema.labels, positives, strict=True):
         if label.positive is not None and not n:
-            raise InputError(f"no record has {label.name} = {label.positive!r}, which --positive names")
+            told = option("positive")
+            raise InputError(f"no record has {label.name} = {label.positive!r}, which {told} names")
     data = AggregatedData(schema=schema, tables=tables, rows=rows, positives=positives)
     return data, {name: unknown[name] for name in schema.names if unknown[name]}
 

@@ -21,6 +21,7 @@ from agglearn.records.sources import Source
 from agglearn.records.split import TRAIN, assign
 from agglearn.records.survey import ColumnSurvey
 from agglearn.runtime.progress import meter
+from agglearn.runtime.speech import option
 from agglearn.schema.columns import as_text, distinct
 from agglearn.schema.features import Encoded
 from agglearn.schema.schema import Label, Schema, require_columns, some
@@ -49,7 +50,8 @@ class Columns:
                     raise InputError(f"column {name!r} cannot be both a feature and a label")
         for pattern in self.exclude:
             if not any(matches(name, (pattern,)) for name in present):
-                raise InputError(f"--exclude {pattern!r} names no column: there are {some(present)}")
+                told = option("exclude", repr(pattern))
+                raise InputError(f"{told} names no column: there are {some(present)}")
         names = [n for n in self.features or present if n not in labels and not matches(n, self.exclude)]
         if not names:
             raise InputError("no feature is left: the records need one column besides the label")
@@ -66,7 +68,8 @@ class TargetEncoding:
 
     def __post_init__(self) -> None:
         if self.modalities < 2:
-            raise InputError(f"encoding-modalities {self.modalities} is too few: 2 is the least")
+            told = option("encoding_modalities", str(self.modalities))
+            raise InputError(f"{told} is too few: 2 is the least")
 
 
 @dataclass
@@ -133,13 +136,14 @@ def learn_schema(
 
 def check_told(coding: Coding, names: Sequence[str]) -> None:
     """Refuse options about columns that are not there."""
-    for option, patterns in (("categorical", coding.categorical), ("numeric", coding.numeric)):
+    for kind, patterns in (("categorical", coding.categorical), ("numeric", coding.numeric)):
         for pattern in patterns:
             if not any(matches(name, (pattern,)) for name in names):
-                raise InputError(f"--{option} {pattern!r} names no feature: there are {some(names)}")
+                told = option(kind, repr(pattern))
+                raise InputError(f"{told} names no feature: there are {some(names)}")
     for name in coding.edges:
         if name not in names:
-            raise InputError(f"--edges {name!r} names no feature: there are {some(names)}")
+            raise InputError(f"{option('edges', repr(name))} names no feature: there are {some(names)}")
 
 
 def _with_encoding_part(split: Split, encoding: TargetEncoding) -> Split:
@@ -240,7 +244,8 @@ def count_tables(
         )
     for k, label in enumerate(schema.labels):
         if label.positive is not None and not any(d.positives[k] for d in data.values()):
-            raise InputError(f"no record has {label.name} = {label.positive!r}, which --positive names")
+            told = option("positive")
+            raise InputError(f"no record has {label.name} = {label.positive!r}, which {told} names")
     counts = dict(zip(schema.names, unknown.tolist(), strict=True))
     return data, {name: n for name, n in counts.items() if n}
 

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from numba import njit
 
 from agglearn.runtime.memory import require
+from agglearn.runtime.speech import option
 from agglearn.runtime.threads import in_threads, thread_count
 from agglearn.schema.schema import Schema
 from agglearn.tables.cells import bucket, mix
@@ -65,7 +66,8 @@ def require_memory(scopes: Sequence[Scope], sizes: Sequence[int], numbers: int) 
     require(
         8 * sum(sizes) * numbers,
         f"{sum(sizes):,} cells (the largest table is {' × '.join(scopes[largest])} with {sizes[largest]:,})",
-        "fold rare values with --max-modalities, hash cells with --hash-size, or leave features out",
+        f"fold rare values with {option('max_modalities')}, hash cells with {option('hash_size')}, or leave "
+        "features out",
     )
 
 

@@ -22,10 +22,12 @@ def main() -> None:
     import typer
 
     from agglearn.errors import AgglearnError
+    from agglearn.runtime.speech import speaking_to_shell
 
     usage_error: Any = typer.BadParameter.__mro__[1]  # typer brings its own click, whose home has moved
     try:
-        code = app(prog_name="agglearn", standalone_mode=False)
+        with speaking_to_shell():
+            code = app(prog_name="agglearn", standalone_mode=False)
         sys.stdout.flush()
     except AgglearnError as error:
         _fail(str(error))

@@ -22,6 +22,7 @@ from agglearn.receive.values import Unknown, Vocabulary, encode, read_numbers
 from agglearn.records.learn import ColumnNote
 from agglearn.records.sources import FileSource, ReadOptions, expand
 from agglearn.runtime.progress import meter
+from agglearn.runtime.speech import option
 from agglearn.schema.features import MAX_MODALITIES, Feature
 from agglearn.schema.schema import Label, Schema, some
 from agglearn.tables.data import AggregatedData
@@ -126,7 +127,7 @@ def _paths(files: Any) -> list[Path]:
 def _labels(label: str | Sequence[str] | None, schema: Schema | None) -> tuple[Label, ...]:
     if label is None:
         if schema is None:
-            raise InputError("no label is named: say which column has its sum with --label")
+            raise InputError(f"no label is named: say which column has its sum with {option('label')}")
         return schema.labels
     names = [label] if isinstance(label, str) else list(label)
     known = {} if schema is None else {x.name: x for x in schema.labels}
@@ -196,12 +197,12 @@ def _count_column(path: Path, names: Sequence[str], schema: Schema | None, told:
     found = [n for n in names if n not in features and n.casefold().rstrip("_") in COUNT_NAMES]
     if not found:
         raise InputError(
-            f"{path} has no column called {', '.join(COUNT_NAMES)}: say which is the count with --count "
-            f"(there are {some(names)})"
+            f"{path} has no column called {', '.join(COUNT_NAMES)}: say which is the count with "
+            f"{option('count')} (there are {some(names)})"
         )
     stems = {n.casefold().rstrip("_") for n in found}
     if len(stems) > 1:
-        raise InputError(f"{path} may have its count in {some(found)}: say which with --count")
+        raise InputError(f"{path} may have its count in {some(found)}: say which with {option('count')}")
     # A feature that is called count keeps its name, and the count is called count_ instead.
     return max(found, key=len)
 

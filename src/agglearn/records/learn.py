@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from agglearn.errors import InputError
 from agglearn.records.survey import ColumnSurvey
+from agglearn.runtime.speech import option, words
 from agglearn.schema.features import Binned, Categorical, Cut, Encoded, Feature
 from agglearn.schema.schema import Label
 
@@ -60,11 +61,11 @@ class Coding:
             raise InputError(f"binning {self.binning!r} is not quantile or width")
         for name, value, least in (
             ("bins", self.bins, 2),
-            ("max-modalities", self.max_modalities, 2),
-            ("min-modality-count", self.min_modality_count, 1),
+            ("max_modalities", self.max_modalities, 2),
+            ("min_modality_count", self.min_modality_count, 1),
         ):
             if value < least:
-                raise InputError(f"{name} {value} is too few: {least} is the least")
+                raise InputError(f"{option(name, str(value))} is too few: {least} is the least")
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ def learn_feature(survey: ColumnSurvey, coding: Coding) -> tuple[Feature, Column
     if matches(name, coding.categorical) and matches(name, coding.numeric):
         raise InputError(f"column {name!r} is asked to be both categorical and numeric")
     if survey.missing == survey.rows:
-        raise InputError(f"column {name!r} has no value in any record: leave it out with --exclude")
+        raise InputError(f"column {name!r} has no value in any record: leave it out with {option('exclude')}")
     if name in coding.edges:
         numeric, why = True, "edges given"
     elif matches(name, coding.categorical):
@@ -113,7 +114,6 @@ def learn_label(label: Label, survey: ColumnSurvey | None) -> Label:
 
 def _is_quantity(survey: ColumnSurvey) -> tuple[bool, str]:
     """Whether a column's values are amounts, or names that may happen to be numbers."""
-    option = f"--categorical {survey.name!r}" if " " in survey.name else f"--categorical {survey.name}"
     if survey.value_type in ("boolean", "date", "time", "timestamp"):
         return False, survey.value_type
     found = survey.numbers()
@@ -124,15 +124,19 @@ def _is_quantity(survey: ColumnSurvey) -> tuple[bool, str]:
     if not np.all(values == np.floor(values)):
         return True, "numbers"
     if _CODE_NAME.search(survey.name):
-        return False, f"{n:,} distinct integers, named like codes (a quantity? --numeric {survey.name})"
+        return False, f"{n:,} distinct integers, named like codes ({_told('numeric', survey)})"
     if n <= _FEW:
-        return False, f"{n} distinct integers (a quantity? --numeric {survey.name})"
+        return False, f"{n} distinct integers ({_told('numeric', survey)})"
     if _looks_hashed(values):
-        return (
-            False,
-            f"{n:,} distinct integers, spread like hashes (a quantity? --numeric {survey.name})",
-        )
-    return True, f"{n:,} distinct integers (codes? {option})"
+        return False, f"{n:,} distinct integers, spread like hashes ({_told('numeric', survey)})"
+    return True, f"{n:,} distinct integers ({_told('categorical', survey)})"
+
+
+def _told(kind: str, survey: ColumnSurvey) -> str:
+    """How to say that a column is of the other kind."""
+    name = repr(survey.name) if " " in survey.name else survey.name
+    doubt = "a quantity?" if kind == "numeric" else "codes?"
+    return f"{doubt} {words(python=f'{kind}=[{survey.name!r}]', shell=f'--{kind} {name}')}"
 
 
 def _text_reason(survey: ColumnSurvey) -> str:
@@ -140,11 +144,12 @@ def _text_reason(survey: ColumnSurvey) -> str:
     present = survey.rows - survey.missing
     if odd < (1 - _MOSTLY) * present:
         return (
-            f"{odd:,} of {present:,} values are not numbers, so all are read as text (a quantity? "
-            f"--numeric {survey.name})"
+            f"{odd:,} of {present:,} values are not numbers, so all are read as text "
+            f"({_told('numeric', survey)})"
         )
     if survey.n_distinct > _MOSTLY * present and present > 100:
-        return "text, nearly every value different (an identifier? leave it out with --exclude)"
+        leave = option("exclude")
+        return f"text, nearly every value different (an identifier? leave it out with {leave})"
     return "text"
 
 

@@ -23,6 +23,7 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
 from agglearn.errors import InputError
+from agglearn.runtime.speech import option
 from agglearn.schema.columns import check_supported
 from agglearn.schema.schema import some
 
@@ -281,7 +282,8 @@ def _explained(path: Path) -> Iterator[None]:
 
 
 def _not_utf8(path: Path) -> InputError:
-    return InputError(f"{path} is not text in the encoding expected: say which, such as --encoding latin-1")
+    such = option("encoding", "latin-1")
+    return InputError(f"{path} is not text in the encoding expected: say which, such as {such}")
 
 
 def _look(path: Path, options: ReadOptions) -> tuple[list[str], int | None]:
@@ -323,7 +325,7 @@ def _separator(path: Path, options: ReadOptions) -> str:
     if options.separator:
         separator = "\t" if options.separator in ("\\t", "tab") else options.separator
         if len(separator.encode()) != 1:
-            raise InputError(f"--separator {separator!r} is not a single character")
+            raise InputError(f"{option('separator', repr(separator))} is not a single character")
         return separator
     if ".tsv" in [s.lower() for s in path.suffixes]:
         return "\t"

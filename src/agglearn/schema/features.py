@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from agglearn.errors import SchemaError
+from agglearn.runtime.speech import option
 from agglearn.schema.columns import Column, as_numbers, as_text, distinct, one_array, value_type
 
 Codes: TypeAlias = npt.NDArray[np.uint16]
@@ -57,7 +58,7 @@ class _Feature:
         if self.n_modalities > MAX_MODALITIES:
             raise SchemaError(
                 f"feature {self.name!r} has {self.n_modalities:,} modalities and the most is "
-                f"{MAX_MODALITIES:,}: fold the rare ones with --max-modalities, or target-encode it"
+                f"{MAX_MODALITIES:,}: fold the rare ones with {option('max_modalities')}, or target-encode it"
             )
 
     @cached_property

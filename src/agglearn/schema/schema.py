@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from agglearn.errors import InputError, SchemaError
+from agglearn.runtime.speech import option
 from agglearn.schema.columns import Column, as_text, distinct
 from agglearn.schema.features import VALUE_TYPES, Binned, Categorical, Cut, Encoded, Feature
 
@@ -72,7 +73,7 @@ class Label:
             return int(text.strip() in _TRUE)
         raise InputError(
             f"label {self.name!r} has the value {text!r}, neither 0/1 nor true/false: "
-            "name the positive one with --positive"
+            f"name the positive one with {option('positive')}"
         )
 
 
@@ -180,7 +181,7 @@ def require_columns(wanted: Sequence[str], present: Sequence[str], what: str = "
     if absent:
         hint = ""
         if len(present) == 1 and any(mark in present[0] for mark in ",;\t|"):
-            hint = "; is the separator wrong? say it with --separator"
+            hint = f"; is the separator wrong? say it with {option('separator')}"
         raise InputError(
             f"{what} {some(absent)} is not in the records, whose columns are {some(present)}{hint}"
         )

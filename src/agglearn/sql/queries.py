@@ -14,6 +14,7 @@ from math import isinf
 
 from agglearn.aggregation.groups import is_hashed
 from agglearn.errors import InputError
+from agglearn.runtime.speech import option
 from agglearn.schema.features import Binned, Categorical, Encoded, Feature
 from agglearn.schema.schema import Label, Schema
 from agglearn.tables.format import table_columns
@@ -173,7 +174,7 @@ def queries(
     if dialect not in DIALECTS:
         raise InputError(f"dialect {dialect!r} is not one of {', '.join(DIALECTS)}")
     if min_count is not None and min_count < 1:
-        raise InputError(f"min-count {min_count} is too small: 1 is the least")
+        raise InputError(f"{option('min_count', str(min_count))} is too small: 1 is the least")
     sql = DIALECTS[dialect]
     source = ".".join(sql.name(part) for part in _parts(source_table))
     columns = {f.name: _feature(f, sql) for f in schema.features}

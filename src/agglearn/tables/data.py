@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from agglearn.errors import InputError, SchemaError, TableError
+from agglearn.runtime.speech import option, words
 from agglearn.schema.schema import Schema, some
 from agglearn.tables.table import Scope, Table
 
@@ -68,7 +69,7 @@ class AggregatedData:
         if label is None:
             if len(names) == 1:
                 return 0
-            raise InputError(f"there are several labels ({some(names)}): choose one with --label")
+            raise InputError(f"there are several labels ({some(names)}): choose one with {option('label')}")
         if label not in names:
             raise InputError(f"label {label!r} is not in these tables, which have {some(names)}")
         return names.index(label)
@@ -78,7 +79,7 @@ class AggregatedData:
         if self.schema != other.schema:
             raise SchemaError(
                 "two aggregations with different schemas cannot be merged: aggregate the second with "
-                "the first one's schema (--schema FIRST.agg)"
+                f"the first one's schema ({words(python='schema=first.schema', shell='--schema FIRST.agg')})"
             )
         if set(self.tables) != set(other.tables):
             odd = sorted(set(self.tables) ^ set(other.tables))[0]
