@@ -441,8 +441,8 @@ def test_large_tables_are_hashed_and_small_ones_are_not(rich: Any) -> None:
     hashed = aggregate(rich, ["order", "sum"], tables="pairs,select*count*größe", hash_size=40)
     for scope, table in hashed.tables.items():
         expected = plain.tables[scope]
-        assert table.hashed == (expected.n_cells > 40)
-        if not table.hashed:
+        assert (not table.cells.apart) == (expected.n_cells > 40)
+        if table.cells.apart:
             np.testing.assert_array_equal(table.counts, expected.counts)
             continue
         codes = np.array(np.unravel_index(np.arange(expected.n_cells), expected.counts.shape))
@@ -455,7 +455,7 @@ def test_a_hashed_table_keeps_unknown_values_apart() -> None:
     schema = aggregate(pa.table({"a": ["p", "q"] * 4, "b": [0, 1, 2, 3] * 2, "y": [0, 1] * 4}), "y").schema
     strange = pa.table({"a": ["p", "?", "q"], "b": [0, 1, 9], "y": [1, 1, 0]})
     (table,) = aggregate(strange, "y", schema=schema, hash_size=3).tables.values()
-    assert table.hashed
+    assert table.cells.buckets
     assert table.counts.sum() == 1
     assert table.unknown.tolist() == [2, 1]
 
@@ -572,7 +572,7 @@ def test_a_table_of_a_billion_cells_is_refused_with_what_it_would_need(
     assert "would need 30.5 GiB of memory, and 2.0 GiB may be used" in message
     assert "max_modalities" in message
     assert "hash_size" in message
-    assert aggregate(table, "y", schema=schema, hash_size=1000).table("a", "b").hashed
+    assert aggregate(table, "y", schema=schema, hash_size=1000).table("a", "b").cells.buckets
 
 
 def test_the_parts_of_a_split_must_fit_in_memory_together(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -127,7 +127,7 @@ def test_options_reach_the_tables(toy_file: Path, run_cli: Any) -> None:
     assert data.schema.names == ("age", "income", "site", "kind")
     assert data.schema.cards == (3, 4, 11, 11)
     assert list(data.tables) == [("age",), ("income",), ("site",), ("kind",), ("age", "site", "kind")]
-    assert data.tables["age", "site", "kind"].hashed
+    assert data.tables["age", "site", "kind"].cells.buckets
     assert data.tables["age", "site", "kind"].n_cells == 100
     again = run_cli(
         "aggregate",

@@ -99,7 +99,7 @@ def layout_of(data: AggregatedData) -> Layout:
     return Layout(
         cards=data.schema.cards,
         scopes=tuple(tuple(index[f] for f in scope) for scope in data.tables),
-        hash_sizes=tuple(t.n_cells if t.hashed else 0 for t in data.tables.values()),
+        hash_sizes=tuple(t.cells.buckets for t in data.tables.values()),
     )
 
 

@@ -12,13 +12,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import isinf
 
-from agglearn.aggregation.groups import is_hashed
 from agglearn.errors import InputError
 from agglearn.runtime.speech import option
 from agglearn.schema.features import Binned, Categorical, Encoded, Feature
 from agglearn.schema.schema import Label, Schema
 from agglearn.tables.format import table_columns
-from agglearn.tables.scopes import shape_of
+from agglearn.tables.scopes import cells_of, shape_of
 from agglearn.tables.table import Scope
 
 _WIDTH = 100
@@ -182,9 +181,8 @@ def queries(
     written = []
     for position, scope in enumerate(scopes):
         slug = "-".join(re.sub(r"[^A-Za-z0-9]+", "_", f)[:24].strip("_") for f in scope)
-        hashed = is_hashed(scope, schema, hash_size)
         lines = [
-            *_heading(scope, schema, sql, hash_size if hashed else None),
+            *_heading(scope, schema, sql, cells_of(scope, schema, hash_size).buckets),
             *_coded({name: columns[name] for name in scope} | labels, source, sql),
             *_grouped(scope, schema, sql, min_count),
         ]
@@ -203,12 +201,12 @@ def _parts(table: str) -> list[str]:
     return [name[1:-1].replace('""', '"') if name[0] in '"`' else name for name in re.findall(part, table)]
 
 
-def _heading(scope: Scope, schema: Schema, sql: Dialect, buckets: int | None) -> list[str]:
+def _heading(scope: Scope, schema: Schema, sql: Dialect, buckets: int) -> list[str]:
     # A name may hold a line break, which would end the comment.
     title = " ".join(" × ".join(scope).split())
     cells = " × ".join(f"{m:,}" for m in shape_of(scope, schema))
     lines = [f"-- {title}: {cells} cells"]
-    if buckets is not None:
+    if buckets:
         lines.append(f"-- Plain values: agglearn receive --hash-size {buckets} folds the rows into buckets.")
     return [*lines, f"-- {sql.note}"] if sql.note else lines
 
@@ -223,7 +221,7 @@ def _coded(columns: dict[str, list[str]], source: str, sql: Dialect) -> list[str
 
 
 def _grouped(scope: Scope, schema: Schema, sql: Dialect, min_count: int | None) -> list[str]:
-    names = table_columns(scope, False, schema)
+    names = table_columns(scope, cells_of(scope, schema), schema)
     features = [sql.name(f) for f in scope]
     selected = [*features, f"COUNT(*) AS {sql.name(names['count'])}"]
     for label in schema.label_names:

@@ -13,6 +13,8 @@ import numpy.typing as npt
 from agglearn.errors import InputError, SchemaError, TableError
 from agglearn.runtime.speech import option, words
 from agglearn.schema.schema import Schema, some
+from agglearn.tables.cells import Cells
+from agglearn.tables.scopes import shape_of
 from agglearn.tables.table import Scope, Table
 
 ABSENT = ("zero", "suppressed", "unmeasured")
@@ -53,8 +55,7 @@ class AggregatedData:
         if self.absent not in ABSENT:
             raise InputError(f"absent={self.absent!r} is not one of {', '.join(ABSENT)}")
         for scope, table in self.tables.items():
-            shape = tuple(self.schema.feature(name).n_modalities for name in scope)
-            if scope != table.features or (not table.hashed and table.counts.shape != shape):
+            if scope != table.features or not table.cells.fits(shape_of(scope, self.schema)):
                 raise TableError(f"table {table.title} does not have the shape of its features")
             if len(table.sums) != len(self.schema.labels):
                 raise TableError(f"table {table.title} does not have a sum for each label")
@@ -62,6 +63,11 @@ class AggregatedData:
     @property
     def n_cells(self) -> int:
         return sum(t.n_cells for t in self.tables.values())
+
+    @property
+    def cells(self) -> dict[Scope, Cells]:
+        """The cells of each table, by its features."""
+        return {scope: table.cells for scope, table in self.tables.items()}
 
     def label_index(self, label: str | None = None) -> int:
         """Position of a label; with one label only, it need not be named."""
@@ -111,7 +117,7 @@ class AggregatedData:
         holding = [
             t
             for t in self.tables.values()
-            if wanted <= set(t.features) and (not t.hashed or wanted == set(t.features))
+            if wanted <= set(t.features) and (t.cells.apart or wanted == set(t.features))
         ]
         if not holding:
             raise TableError(f"no table holds {' × '.join(features)}")
@@ -155,7 +161,7 @@ def _same(a: Table, b: Table) -> bool:
         return (x is None) == (y is None) and (x is None or np.array_equal(x, y))
 
     return (
-        (a.hashed, a.noise) == (b.hashed, b.noise)
+        (a.cells, a.noise) == (b.cells, b.noise)
         and same(a.counts, b.counts)
         and same(a.sums, b.sums)
         and same(a.unknown, b.unknown)
