@@ -59,7 +59,7 @@ def test_cells_are_buckets_where_there_would_be_too_many() -> None:
 
 
 def test_buckets_tell_no_features_apart() -> None:
-    cells = HashedCells(5)
+    cells: Cells = HashedCells(5)
     assert not cells.apart
     assert cells.shape == (5,)
     assert cells.codes(3) is None
@@ -111,7 +111,8 @@ class Listed(Cells):
     def margin(self, numbers: npt.NDArray[Any], kept: Sequence[int]) -> npt.NDArray[Any]:
         total = np.zeros((*numbers.shape[:-1], *(self.cards[i] for i in kept)), numbers.dtype)
         for cell, codes in enumerate(self.combinations):
-            total[(..., *(codes[i] for i in kept))] += numbers[..., cell]
+            index: Any = (..., *(codes[i] for i in kept))
+            total[index] += numbers[..., cell]
         return total
 
 

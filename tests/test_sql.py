@@ -24,7 +24,8 @@ from agglearn.errors import InputError
 from agglearn.receive import read_tables, receive_tables
 from agglearn.schema.features import Binned, Categorical, Cut, Encoded
 from agglearn.schema.schema import Label, Schema
-from agglearn.sql.queries import DIALECTS, queries
+from agglearn.sql.dialects import DIALECTS
+from agglearn.sql.queries import queries
 from agglearn.tables.scopes import parse_scopes
 
 psycopg = pytest.importorskip("psycopg")

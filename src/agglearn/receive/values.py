@@ -17,7 +17,8 @@ from agglearn.errors import InputError
 from agglearn.records.learn import Coding, ColumnNote, learn_feature
 from agglearn.records.survey import ColumnSurvey
 from agglearn.schema.columns import as_numbers, as_text, distinct, one_array
-from agglearn.schema.features import MAX_MODALITIES, Categorical, Codes, Feature
+from agglearn.schema.features import MAX_MODALITIES, Feature
+from agglearn.schema.rules import Codes, LookUp, Rule
 from agglearn.schema.schema import Schema
 from agglearn.tables.table import Array, Scope
 
@@ -49,7 +50,7 @@ def encode(feature: Feature, column: Any) -> Codes:
     """Codes of values written as the modality's text, or as they were in the records."""
     values, index = distinct(column)
     texts = as_text(values).to_pylist()
-    raw = feature.encode(_canonical(feature, values))
+    raw = feature.rule.encode(_canonical(feature.rule, values))
     codes = np.empty(len(texts) + 1, np.uint16)
     codes[-1] = feature.missing_code  # index -1
     for i, text in enumerate(texts):
@@ -58,9 +59,9 @@ def encode(feature: Feature, column: Any) -> Codes:
     return codes[index]
 
 
-def _canonical(feature: Feature, values: Any) -> Any:
+def _canonical(rule: Rule, values: Any) -> Any:
     """A column of numbers may write 5 as 5.0 where the records had it as 5."""
-    if not isinstance(feature, Categorical) or feature.value_type not in ("integer", "float"):
+    if not isinstance(rule, LookUp) or rule.value_type not in ("integer", "float"):
         return values
     numbers, _ = as_numbers(values)
     texts = as_text(pa.array(numbers, from_pandas=True))
