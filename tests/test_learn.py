@@ -15,7 +15,10 @@ from hypothesis import strategies as st
 
 from agglearn.errors import InputError
 from agglearn.records import survey as surveys
-from agglearn.records.learn import Coding, ColumnNote, learn_encoding, learn_feature, quantile_cuts
+from agglearn.records.binning import quantile_cuts
+from agglearn.records.encoding import learn_encoding
+from agglearn.records.learn import ColumnNote, learn_feature
+from agglearn.records.options import Coding
 from agglearn.records.survey import ColumnSurvey
 from agglearn.schema.features import Binned, Categorical, Feature
 

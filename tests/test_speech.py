@@ -13,7 +13,7 @@ import pytest
 
 import agglearn
 from agglearn.errors import InputError
-from agglearn.records.learn import Coding
+from agglearn.records.options import Coding
 from agglearn.runtime.speech import option, speaking_to_shell, words
 from agglearn.schema.features import Categorical
 from agglearn.schema.schema import Label, Schema

@@ -23,7 +23,8 @@ from agglearn.errors import InputError, TableError
 from agglearn.receive.release import Received, Release, check_hash_size
 from agglearn.receive.values import Unknown, Vocabulary, read_numbers
 from agglearn.records.learn import ColumnNote
-from agglearn.records.sources import FileSource, ReadOptions, expand
+from agglearn.records.options import ReadOptions
+from agglearn.records.sources import FileSource, expand
 from agglearn.runtime.progress import meter
 from agglearn.schema.features import MAX_MODALITIES
 from agglearn.schema.schema import Label, Schema, some

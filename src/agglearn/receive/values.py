@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from agglearn.errors import InputError
-from agglearn.records.learn import Coding, ColumnNote, learn_feature
+from agglearn.records.learn import ColumnNote, learn_feature
+from agglearn.records.options import Coding
 from agglearn.records.survey import ColumnSurvey
 from agglearn.schema.columns import as_numbers, as_text, distinct, one_array
 from agglearn.schema.features import MAX_MODALITIES, Feature

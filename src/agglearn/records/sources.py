@@ -23,6 +23,7 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
 from agglearn.errors import InputError
+from agglearn.records.options import ReadOptions
 from agglearn.runtime.speech import option
 from agglearn.schema.columns import check_supported
 from agglearn.schema.schema import some
@@ -42,7 +43,6 @@ _FORMATS = {
     ".ipc": "arrow",
 }
 _SEPARATORS = ",\t;|"
-DEFAULT_MISSING = ("", "NA", "NaN", "nan", "null", "NULL")
 
 
 class Source(Protocol):
@@ -57,15 +57,6 @@ class Source(Protocol):
 
     def batches(self, columns: Sequence[str]) -> Iterator[Any]:
         """Record batches with these columns."""
-
-
-@dataclass(frozen=True)
-class ReadOptions:
-    """How text files are written."""
-
-    separator: str | None = None
-    encoding: str = "utf8"
-    missing: tuple[str, ...] = DEFAULT_MISSING
 
 
 def open_source(data: Any, options: ReadOptions | None = None) -> Source:
