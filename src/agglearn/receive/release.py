@@ -112,9 +112,3 @@ class Release:
         found = [max(values) if takes_away else float(np.median(values)) for values in totals]
         exact = all(t.exact for t in tables)
         return [round(value) for value in found] if exact else found
-
-
-def check_hash_size(hash_size: int | None) -> None:
-    """Refuse a number of buckets that makes no sense."""
-    if hash_size is not None and hash_size < 2:
-        raise InputError(f"{option('hash_size', str(hash_size))} is too small: 2 is the least")

@@ -17,14 +17,15 @@ import numpy as np
 
 from agglearn.aggregation.groups import Groups, require_table_memory
 from agglearn.errors import InputError, TableError
-from agglearn.receive.release import Received, Release, check_hash_size
-from agglearn.receive.values import Unknown, Vocabulary, encode, read_numbers
+from agglearn.receive.release import Received, Release
+from agglearn.receive.values import MOST_VALUES, Unknown, Vocabulary, encode, read_numbers
 from agglearn.records.learn import ColumnNote
 from agglearn.records.options import ReadOptions
 from agglearn.records.sources import FileSource, expand
+from agglearn.runtime.options import at_least
 from agglearn.runtime.progress import meter
 from agglearn.runtime.speech import option
-from agglearn.schema.features import MAX_MODALITIES, Feature
+from agglearn.schema.features import Feature
 from agglearn.schema.schema import Label, Schema, some
 from agglearn.tables.data import AggregatedData
 from agglearn.tables.format import load_schema
@@ -60,9 +61,9 @@ def read_tables(
     rows: float | None = None,
     positives: Sequence[float] | None = None,
     hash_size: int | None = None,
-    max_modalities: int = MAX_MODALITIES - 2,
+    max_modalities: int = MOST_VALUES,
     separator: str | None = None,
-    encoding: str = "utf8",
+    encoding: str = ReadOptions.encoding,
     missing: Sequence[str] = (),
     show_progress: bool = False,
 ) -> Received:
@@ -90,7 +91,7 @@ def read_tables(
         value); ``missing`` lists other texts that are.
     """
     release = Release(noise, floor, absent, rows, positives)
-    check_hash_size(hash_size)
+    at_least(2, "small", hash_size=hash_size)
     if isinstance(schema, str | Path):
         schema = load_schema(schema)
     labels = _labels(label, schema)

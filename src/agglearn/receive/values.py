@@ -23,6 +23,9 @@ from agglearn.schema.rules import Codes, LookUp, Rule
 from agglearn.schema.schema import Schema
 from agglearn.tables.table import Array, Scope
 
+MOST_VALUES = MAX_MODALITIES - 2
+"""Of a feature, besides one for the rarer and one for the missing."""
+
 _LARGEST_EXACT_FLOAT = 2.0**53
 
 
@@ -92,7 +95,7 @@ class Vocabulary:
     def feature(self, max_modalities: int) -> tuple[Feature, ColumnNote]:
         """The feature, and a note about it."""
         name = self._survey.name
-        coding = Coding(categorical=(name,), max_modalities=min(max_modalities, MAX_MODALITIES - 2))
+        coding = Coding(categorical=(name,), max_modalities=min(max_modalities, MOST_VALUES))
         feature, note = learn_feature(self._survey, coding)
         folded = note.why.removeprefix("as told")
         return feature, replace(note, missing=0, why=f"the values of its tables{folded}")

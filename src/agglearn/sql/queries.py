@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from agglearn.errors import InputError
-from agglearn.runtime.speech import option
+from agglearn.runtime.options import at_least
 from agglearn.schema.features import Feature
 from agglearn.schema.rules import Cuts, LookUp
 from agglearn.schema.schema import Label, Schema
@@ -73,8 +73,7 @@ def queries(
     """
     if dialect not in DIALECTS:
         raise InputError(f"dialect {dialect!r} is not one of {', '.join(DIALECTS)}")
-    if min_count is not None and min_count < 1:
-        raise InputError(f"{option('min_count', str(min_count))} is too small: 1 is the least")
+    at_least(1, "small", min_count=min_count)
     sql = DIALECTS[dialect]
     source = ".".join(sql.name(part) for part in _parts(source_table))
     columns = {f.name: _feature(f, sql) for f in schema.features}
