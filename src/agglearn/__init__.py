@@ -12,11 +12,12 @@ if TYPE_CHECKING:
     from agglearn.errors import AgglearnError
     from agglearn.judge.comparison import Comparison, compare
     from agglearn.model.model import Model
+    from agglearn.opening import load
     from agglearn.schema.features import Binned, Categorical, Cut, Encoded
     from agglearn.schema.schema import Label, Schema
     from agglearn.tables.check import CheckReport, check
     from agglearn.tables.data import AggregatedData, merge
-    from agglearn.tables.format import load, load_schema, save, save_schema
+    from agglearn.tables.format import load_schema, save, save_schema
     from agglearn.tables.noise import Noise
     from agglearn.tables.table import Table
     from agglearn.trust.diagnosis import Diagnosis, diagnose
@@ -49,7 +50,7 @@ _HOMES = {
     "check": "tables.check",
     "compare": "judge.comparison",
     "diagnose": "trust.diagnosis",
-    "load": "tables.format",
+    "load": "opening",
     "load_schema": "tables.format",
     "merge": "tables.data",
     "save": "tables.format",

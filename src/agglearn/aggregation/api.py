@@ -25,7 +25,7 @@ from agglearn.tables.format import load_schema
 from agglearn.tables.scopes import parse_scopes
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Aggregation:
     """What an aggregation gave.
 
@@ -42,6 +42,10 @@ class Aggregation:
     parts: dict[str, AggregatedData]
     notes: list[ColumnNote]
     unknown: dict[str, int]
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name} of {data.rows:,.0f} records" for name, data in self.parts.items())
+        return f"<Aggregation: {shown}>"
 
     @property
     def train(self) -> AggregatedData:

@@ -14,7 +14,7 @@ has no modality for.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, ClassVar, TypeAlias
 
@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from agglearn.errors import SchemaError
+from agglearn.runtime.display import WIDTH, clip
 from agglearn.runtime.speech import option
 from agglearn.schema.columns import Column
 from agglearn.schema.rules import Codes, Cut, Cuts, LookUp, Rule
@@ -72,7 +73,7 @@ def _special(name: str, taken: set[str]) -> str:
     return name
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class _Feature:
     name: str
     missing: bool
@@ -85,6 +86,15 @@ class _Feature:
                 f"feature {self.name!r} has {self.n_modalities:,} modalities and the most is "
                 f"{MAX_MODALITIES:,}: fold the rare ones with {option('max_modalities')}, or target-encode it"
             )
+
+    def __repr__(self) -> str:
+        """Python that makes the feature again, or its beginning where that is long."""
+        kind = type(self).__name__
+        whole = f"{kind}({', '.join(f'{f.name}={getattr(self, f.name)!r}' for f in fields(self))})"
+        if len(whole) <= WIDTH:
+            return whole
+        first = ", ".join(repr(clip(text)) for text in self.modalities[:2])
+        return f"<{kind} {clip(self.name)!r}: {self.n_modalities:,} modalities, {first}, …>"
 
     @cached_property
     def modalities(self) -> tuple[str, ...]:
@@ -126,7 +136,7 @@ class _Feature:
         raise NotImplementedError
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Categorical(_Feature):
     """A column of categories.
 
@@ -186,7 +196,7 @@ class Categorical(_Feature):
             return array
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Binned(_Feature):
     """A numeric column cut into intervals; the outer two are open-ended.
 
@@ -282,7 +292,7 @@ def _interval(a: Cut, b: Cut) -> str:
     return f"{left}{_number(a.value)}, {_number(b.value)}{right}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Encoded(_Feature):
     """A column whose values share codes by how often they occur and how often they are positive.
 

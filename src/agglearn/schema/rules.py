@@ -89,12 +89,15 @@ class LookUp:
         return table[index]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Cut:
     """A boundary between two bins: at ``value``, which falls left of it if ``after``."""
 
     value: float
     after: bool = False
+
+    def __repr__(self) -> str:
+        return f"Cut({self.value!r}{', after=True' if self.after else ''})"
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from agglearn.errors import InputError, SchemaError
+from agglearn.runtime.display import clip, counted, html_table
 from agglearn.runtime.speech import option
 from agglearn.schema.columns import Column, as_text, distinct
 from agglearn.schema.features import KINDS, Feature
@@ -23,6 +24,7 @@ from agglearn.schema.features import KINDS, Feature
 _TRUE = {"1", "true", "True", "TRUE"}
 _FALSE = {"0", "false", "False", "FALSE"}
 _SHOWN = 4
+_LISTED = 10  # features that a schema shows of itself
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,7 @@ class Label:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Schema:
     """Features in their order, and labels.
 
@@ -99,6 +101,27 @@ class Schema:
                 raise SchemaError(f"column {name!r} stands twice in the schema")
         if not self.features:
             raise SchemaError("no feature is left: the schema needs one column besides the label")
+
+    def __repr__(self) -> str:
+        """What it is, and the first few features."""
+        shown = [(clip(f.name), f.kind, f.n_modalities) for f in self.features[:_LISTED]]
+        width = max(len(name) for name, _, _ in shown)
+        lines = [f"  {name:<{width}}  {kind:<11} {n:>6,} modalities" for name, kind, n in shown]
+        if len(self.features) > _LISTED:
+            lines.append(f"  … and {len(self.features) - _LISTED:,} more")
+        return "\n".join([f"<{self.title}>", *lines])
+
+    def _repr_html_(self) -> str:
+        rows = [[f.name, f.kind, f"{f.n_modalities:,}"] for f in self.features[:_LISTED]]
+        return html_table(
+            self.title, ["feature", "kind", "modalities"], rows, max(0, len(self.features) - _LISTED)
+        )
+
+    @property
+    def title(self) -> str:
+        """What it is, on one line."""
+        labels = ("label " if len(self.labels) == 1 else "labels ") + some(self.label_names)
+        return f"Schema of {counted(len(self.features), 'feature')}, {clip(labels, 60)}"
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -49,6 +49,9 @@ class Cells(ABC):
     def size(self) -> int:
         return prod(self.shape)
 
+    def __str__(self) -> str:
+        return f"{' × '.join(f'{n:,}' for n in self.shape)} cells"
+
     @abstractmethod
     def fits(self, cards: Sequence[int]) -> bool:
         """Whether a table of features with so many modalities each may have these cells."""
@@ -117,6 +120,9 @@ class HashedCells(Cells):
     @property
     def shape(self) -> tuple[int, ...]:  # type: ignore[override]
         return (self.buckets,)
+
+    def __str__(self) -> str:
+        return f"{self.buckets:,} buckets"
 
     def fits(self, cards: Sequence[int]) -> bool:
         """Any combinations can be hashed."""

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from agglearn.errors import InputError, SchemaError, TableError
+from agglearn.runtime.display import clip, counted, html_table
 from agglearn.runtime.speech import option, words
 from agglearn.schema.schema import Schema, some
 from agglearn.tables.cells import Cells
@@ -19,8 +20,10 @@ from agglearn.tables.table import Scope, Table
 
 ABSENT = ("zero", "suppressed", "unmeasured")
 
+_LISTED = 10  # tables that a collection shows of itself in a notebook
 
-@dataclass(frozen=True, eq=False)
+
+@dataclass(frozen=True, eq=False, repr=False)
 class AggregatedData:
     """Tables over one schema, from one set of records.
 
@@ -59,6 +62,31 @@ class AggregatedData:
                 raise TableError(f"table {table.title} does not have the shape of its features")
             if len(table.sums) != len(self.schema.labels):
                 raise TableError(f"table {table.title} does not have a sum for each label")
+
+    def __repr__(self) -> str:
+        return f"<AggregatedData: {self.summary}>"
+
+    def _repr_html_(self) -> str:
+        rows = [[t.title, ", ".join(t.summary)] for t in list(self.tables.values())[:_LISTED]]
+        return html_table(self.summary, ["table", "holds"], rows, max(0, len(self.tables) - _LISTED))
+
+    @property
+    def summary(self) -> str:
+        """Sizes, and what else is to be known of the numbers, on one line."""
+        positives = zip(self.positives, self.schema.label_names, strict=False)
+        shares = clip(", ".join(f"{n:,.0f} {name}" for n, name in positives), 40)
+        size = f"{counted(len(self.tables), 'table')} of {counted(len(self.schema.features), 'feature')}"
+        sizes = f"{counted(self.rows, 'record')} ({shares}) in {size}, {counted(self.n_cells, 'cell')}"
+        return "; ".join([sizes, *self._caveats()])
+
+    def _caveats(self) -> list[str]:
+        """Noise, suppression, and the part of a split that this is."""
+        noises = dict.fromkeys(str(t.noise) for t in self.tables.values() if t.noise)
+        noise = [f"noise {clip(', '.join(noises), 60)}"] if noises else []
+        floor = "" if self.floor is None else f" below {self.floor:g}"
+        absent = [] if self.absent == "zero" else [f"absent cells are {self.absent}{floor}"]
+        part = [] if self.split is None else [f"part {self.split.get('part')!r} of a split"]
+        return [*noise, *absent, *part]
 
     @property
     def n_cells(self) -> int:

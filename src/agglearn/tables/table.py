@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from agglearn.errors import TableError
+from agglearn.runtime.display import clip
 from agglearn.schema.schema import some
 from agglearn.tables.cells import Cells, DenseCells
 from agglearn.tables.noise import Noise
@@ -26,7 +27,7 @@ Scope: TypeAlias = tuple[str, ...]
 _AS_COUNTED = DenseCells(())  # no table is without features
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Table:
     """Counts over one set of features.
 
@@ -65,6 +66,19 @@ class Table:
             raise TableError(f"table {self.title}: counts do not have the shape of its cells")
         if not len(self.unknown):
             object.__setattr__(self, "unknown", np.zeros(1 + len(self.sums), self.counts.dtype))
+
+    def __repr__(self) -> str:
+        return f"<Table {clip(self.title, 60)}: {', '.join(self.summary)}>"
+
+    @property
+    def summary(self) -> list[str]:
+        """Its cells, records and positives, and its noise if there is any, each in a few words."""
+        positives = self.sums.reshape(len(self.sums), -1).sum(axis=1) + self.unknown[1:]
+        shown = [str(self.cells)]
+        if self.measured is not None:
+            shown.append(f"{int(self.measured.sum()):,} of them measured")
+        shown += [f"{self.total:,.0f} records", f"{' and '.join(f'{p:,.0f}' for p in positives)} positive"]
+        return shown if self.noise is None else [*shown, f"noise {self.noise}"]
 
     @property
     def title(self) -> str:

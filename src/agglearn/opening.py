@@ -1,0 +1,33 @@
+"""Open a folder of ours, whatever it holds: its manifest says what."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from agglearn.errors import StoreError
+from agglearn.model.model import FORMAT as MODEL
+from agglearn.model.model import Model
+from agglearn.runtime.files import MANIFEST, read_json
+from agglearn.tables.data import AggregatedData
+from agglearn.tables.format import FORMAT as TABLES
+from agglearn.tables.format import load as load_tables
+
+_LOADERS: dict[str, Callable[[Path], AggregatedData | Model]] = {TABLES: load_tables, MODEL: Model.load}
+
+
+def load(source: str | os.PathLike[str]) -> AggregatedData | Model:
+    """Read tables from an ``.agg`` folder, or a model from a ``.model`` folder.
+
+    Reading runs no code, and a folder that was damaged or changed is refused.
+    """
+    folder = Path(source)
+    if not folder.exists():
+        raise StoreError(f"{folder} does not exist")
+    if not (folder / MANIFEST).is_file():
+        raise StoreError(f"{folder} holds neither tables nor a model: it has no {MANIFEST}")
+    found = read_json(folder / MANIFEST).get("format")
+    if not isinstance(found, str) or found not in _LOADERS:
+        raise StoreError(f"{folder} holds neither tables nor a model: its format is {found!r}")
+    return _LOADERS[found](folder)
