@@ -338,12 +338,12 @@ def sql(
 ) -> None:
     """Print the GROUP BY queries of a schema, to be run where the records may not leave."""
     from agglearn.runtime.files import write_text
-    from agglearn.sql.queries import queries
+    from agglearn.sql.queries import write_queries
     from agglearn.tables.format import load_schema
     from agglearn.tables.scopes import parse_scopes
 
     loaded = load_schema(schema)
-    found = queries(loaded, parse_scopes(tables, loaded), dialect, table, hash_size, min_count)
+    found = write_queries(loaded, parse_scopes(tables, loaded), dialect, table, hash_size, min_count)
     if output is not None:
         for query in found:
             write_text(Path(output) / f"{query.name}.sql", query.text + "\n")

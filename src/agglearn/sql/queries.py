@@ -45,7 +45,7 @@ class Query:
     text: str
 
 
-def queries(
+def write_queries(
     schema: Schema,
     scopes: Sequence[Scope],
     dialect: str,
