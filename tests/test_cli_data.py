@@ -128,7 +128,7 @@ def test_options_reach_the_tables(toy_file: Path, run_cli: Any) -> None:
     assert data.schema.names == ("age", "income", "site", "kind")
     assert data.schema.cards == (3, 4, 11, 11)
     assert list(data.tables) == [("age",), ("income",), ("site",), ("kind",), ("age", "site", "kind")]
-    assert data.tables["age", "site", "kind"].hashed
+    assert data.tables["age", "site", "kind"].cells.buckets
     assert data.tables["age", "site", "kind"].n_cells == 100
     again = run_cli(
         "aggregate",
@@ -187,7 +187,7 @@ def test_an_output_that_cannot_be_written_is_told_before_any_work(
     def work(*args: Any, **options: Any) -> None:
         pytest.fail("the records were read first")
 
-    monkeypatch.setattr(sys.modules["agglearn.aggregation.api"], "aggregate_split", work)
+    monkeypatch.setattr("agglearn.aggregation.api.aggregate_split", work)
     run = run_cli("aggregate", toy_file, "--label", "y", "-o", "toy.csv/out.agg")
     assert (run.code, run.err) == (2, "agglearn: toy.csv/out.agg: cannot write there (Not a directory)\n")
 
@@ -253,7 +253,7 @@ def test_progress_is_silent_when_nobody_watches(
 def test_progress_shows_the_rate_to_a_person_who_waits() -> None:
     code = (
         "import time\n"
-        "from agglearn.progress import meter\n"
+        "from agglearn.runtime.progress import meter\n"
         "with meter('counting', 30) as advance:\n"
         "    for _ in range(30): time.sleep(0.05); advance(1)\n"
         "with meter('quick', 1) as advance: advance(1)\n"

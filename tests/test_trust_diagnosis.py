@@ -22,7 +22,6 @@ from agglearn.field.layout import Layout
 from agglearn.field.margins import unexplained
 from agglearn.field.problem import Problem
 from agglearn.runtime.speech import speaking_to_shell
-from agglearn.tables.noise import Noise
 from agglearn.tables.table import Table
 from agglearn.train.settings import FitSettings
 from agglearn.trust.misfit import TableMisfit, compare

@@ -23,13 +23,14 @@ from scipy.optimize import minimize
 from scipy.special import expit
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from agglearn.aggregation.stream import Columns, TargetEncoding, learn_schema
 from agglearn.aggregation.tally import Tally
 from agglearn.field.kernels.score import score_codes, tally
 from agglearn.field.layout import Layout
 from agglearn.field.problem import Problem, make_problem
 from agglearn.judge.baselines import LogOddsModel, naive_bayes, pair_models
-from agglearn.records.learn import Coding
+from agglearn.records.first_pass import learn_schema
+from agglearn.records.options import Coding, TargetEncoding
+from agglearn.records.roles import Columns
 from agglearn.records.sources import Source
 from agglearn.records.split import assign
 from agglearn.schema.features import Codes

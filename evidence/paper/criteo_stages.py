@@ -15,14 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from agglearn.aggregation.stream import Columns, Split, learn_schema
 from agglearn.datasets import CRITEO_ATTRIBUTION_FEATURES
 from agglearn.datasets.criteo import ADKDD_FEATURES
 from agglearn.field.layout import Layout
 from agglearn.field.problem import layout_of, make_problem
 from agglearn.judge.scores import nllh
 from agglearn.receive import read_adkdd
-from agglearn.records.learn import Coding
+from agglearn.records.first_pass import learn_schema
+from agglearn.records.options import Coding, Split
+from agglearn.records.roles import Columns
 from agglearn.records.split import assign
 from agglearn.schema.schema import Schema
 from agglearn.tables.data import AggregatedData

@@ -13,11 +13,12 @@ if TYPE_CHECKING:
     from agglearn.judge.comparison import Comparison, compare
     from agglearn.model.fitting import fit
     from agglearn.model.model import Model
+    from agglearn.opening import load, save
     from agglearn.schema.features import Binned, Categorical, Cut, Encoded
     from agglearn.schema.schema import Label, Schema
     from agglearn.tables.check import CheckReport, check
     from agglearn.tables.data import AggregatedData, merge
-    from agglearn.tables.format import load, load_schema, save, save_schema
+    from agglearn.tables.format import load_schema, save_schema
     from agglearn.tables.noise import Noise
     from agglearn.tables.table import Table
     from agglearn.train.settings import FitSettings, TrainingSettings
@@ -55,10 +56,10 @@ _HOMES = {
     "TrainingSettings": "train.settings",
     "diagnose": "trust.diagnosis",
     "fit": "model.fitting",
-    "load": "tables.format",
+    "load": "opening",
     "load_schema": "tables.format",
     "merge": "tables.data",
-    "save": "tables.format",
+    "save": "opening",
     "save_schema": "tables.format",
     "score_tables": "trust.score",
     "suggest_tables": "trust.suggest",

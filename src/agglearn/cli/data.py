@@ -9,15 +9,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from agglearn.aggregation.options import AggregateOptions
 from agglearn.cli.app import Json, app, names, say, show
 from agglearn.errors import InputError
+from agglearn.records.options import TRAIN, ReadOptions
 
 if TYPE_CHECKING:
-    from agglearn.records.sources import ReadOptions
+    pass
 
 Labels = Annotated[list[str], typer.Option("--label", help="Column to predict (several: repeat, or commas).")]
 Positive = Annotated[
     str | None, typer.Option(help="Positive value of the label, where it is not 0/1 or true/false.")
+]
+Tables = Annotated[str, typer.Option(help="pairs, singles, triples, a*b*c, or several with commas.")]
+HashSize = Annotated[
+    int | None, typer.Option(help="Hash tables with more cells than this to so many buckets.")
 ]
 Separator = Annotated[str | None, typer.Option(help="Separator of text files (found out by default).")]
 Encoding = Annotated[str, typer.Option(help="Encoding of text files.")]
@@ -25,12 +31,12 @@ Missing = Annotated[
     str | None, typer.Option(help='Texts that mean "no value" in text files, with commas (also: "?").')
 ]
 
+_TABLES = str(AggregateOptions.tables)
+
 
 def read_options(separator: str | None, encoding: str, missing: str | None) -> ReadOptions:
     """How text files are to be read."""
-    from agglearn.records.sources import DEFAULT_MISSING, ReadOptions
-
-    values = DEFAULT_MISSING if missing is None else ("", *names([missing]))
+    values = ReadOptions.missing if missing is None else ("", *names([missing]))
     return ReadOptions(separator, encoding, values)
 
 
@@ -56,38 +62,40 @@ def aggregate(
     positive: Positive = None,
     features: Annotated[list[str] | None, typer.Option(help="Feature columns (default: all others).")] = None,
     exclude: Annotated[list[str] | None, typer.Option(help="Columns to leave out; * matches.")] = None,
-    tables: Annotated[
-        str, typer.Option(help="pairs, singles, triples, a*b*c, or several with commas.")
-    ] = "pairs",
+    tables: Tables = _TABLES,
     schema: Annotated[
         str | None, typer.Option(help="Code by this schema file, or by the schema of this .agg.")
     ] = None,
     categorical: Annotated[list[str] | None, typer.Option(help="Columns of categories; * matches.")] = None,
     numeric: Annotated[list[str] | None, typer.Option(help="Columns of quantities; * matches.")] = None,
-    bins: Annotated[int, typer.Option(help="Bins of a numeric column.")] = 10,
-    binning: Annotated[str, typer.Option(help="quantile or width.")] = "quantile",
+    bins: Annotated[int, typer.Option(help="Bins of a numeric column.")] = AggregateOptions.bins,
+    binning: Annotated[str, typer.Option(help="quantile or width.")] = AggregateOptions.binning,
     edges: Annotated[
         list[str] | None,
         typer.Option(help="Bin edges of a column, as age=20,30,40 (repeat for others)."),
     ] = None,
     max_modalities: Annotated[
         int, typer.Option(help="Values kept of a column; rarer ones are folded.")
-    ] = 1000,
-    min_modality_count: Annotated[int, typer.Option(help="Values rarer than this are folded.")] = 1,
-    hash_size: Annotated[
-        int | None, typer.Option(help="Hash tables with more cells than this to so many buckets.")
-    ] = None,
+    ] = AggregateOptions.max_modalities,
+    min_modality_count: Annotated[
+        int, typer.Option(help="Values rarer than this are folded.")
+    ] = AggregateOptions.min_modality_count,
+    hash_size: HashSize = AggregateOptions.hash_size,
     target_encode: Annotated[
         list[str] | None, typer.Option(help="Columns to code by count and rate on held-out records.")
     ] = None,
-    encoding_share: Annotated[float, typer.Option(help="Share of records held out for that.")] = 0.1,
-    encoding_modalities: Annotated[int, typer.Option(help="Modalities of such a column, about.")] = 100,
+    encoding_share: Annotated[
+        float, typer.Option(help="Share of records held out for that.")
+    ] = AggregateOptions.encoding_share,
+    encoding_modalities: Annotated[
+        int, typer.Option(help="Modalities of such a column, about.")
+    ] = AggregateOptions.encoding_modalities,
     split: Annotated[
         str | None, typer.Option(help="Disjoint parts beside the training one, as valid=0.2,test=0.2.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the split.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the split.")] = AggregateOptions.seed,
     separator: Separator = None,
-    encoding: Encoding = "utf8",
+    encoding: Encoding = ReadOptions.encoding,
     missing: Missing = None,
     json: Json = False,
 ) -> None:
@@ -137,7 +145,6 @@ def aggregate(
 
 def _targets(output: str, parts: list[str]) -> dict[str, Path]:
     """Where each part is written: the training one to the name given, the others beside it."""
-    from agglearn.records.split import TRAIN
     from agglearn.runtime.files import output_path, refuse_foreign
     from agglearn.tables.format import FORMAT
 
@@ -198,14 +205,12 @@ def receive(
         str | None, typer.Option(help="What a cell not given means: zero, suppressed or unmeasured.")
     ] = None,
     rows: Annotated[float | None, typer.Option(help="Number of records (default: from the tables).")] = None,
-    hash_size: Annotated[
-        int | None, typer.Option(help="Hash tables with more cells than this to so many buckets.")
-    ] = None,
+    hash_size: HashSize = AggregateOptions.hash_size,
     max_modalities: Annotated[
         int | None, typer.Option(help="Values kept of a feature; rarer ones are folded.")
     ] = None,
     separator: Separator = None,
-    encoding: Encoding = "utf8",
+    encoding: Encoding = ReadOptions.encoding,
     missing: Missing = None,
     json: Json = False,
 ) -> None:
@@ -257,9 +262,7 @@ def sql(
     dialect: Annotated[
         str, typer.Option(help="duckdb, postgresql, bigquery, snowflake or spark.")
     ] = "duckdb",
-    tables: Annotated[
-        str, typer.Option(help="pairs, singles, triples, a*b*c, or several with commas.")
-    ] = "pairs",
+    tables: Tables = _TABLES,
     hash_size: Annotated[int | None, typer.Option(help="As it will be given to receive.")] = None,
     min_count: Annotated[
         int | None, typer.Option(help="Leave out cells with fewer records (HAVING).")
@@ -272,12 +275,12 @@ def sql(
     """Print the GROUP BY queries of a schema, to be run where the records may not leave."""
     from agglearn.report.document import Document
     from agglearn.runtime.files import write_text
-    from agglearn.sql.queries import queries
+    from agglearn.sql.queries import write_queries
     from agglearn.tables.format import load_schema
     from agglearn.tables.scopes import parse_scopes
 
     loaded = load_schema(schema)
-    found = queries(loaded, parse_scopes(tables, loaded), dialect, table, hash_size, min_count)
+    found = write_queries(loaded, parse_scopes(tables, loaded), dialect, table, hash_size, min_count)
     if output is not None:
         for query in found:
             write_text(Path(output) / f"{query.name}.sql", query.text + "\n")

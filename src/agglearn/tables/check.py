@@ -154,10 +154,11 @@ def _check_numbers(table: Table, data: AggregatedData, report: CheckReport) -> N
 
 
 def _where(table: Table, mask: npt.NDArray[np.bool_], data: AggregatedData) -> str:
-    cell = np.argwhere(mask)[0]
-    if table.hashed:
-        return f"bucket {cell[0]}"
-    names = [data.schema.feature(f).modalities[i] for f, i in zip(table.features, cell, strict=True)]
+    cell = int(np.argmax(mask))
+    codes = table.cells.codes(cell)
+    if codes is None:
+        return f"bucket {cell}"
+    names = [data.schema.feature(f).modalities[i] for f, i in zip(table.features, codes, strict=True)]
     return "(" + ", ".join(names) + ")"
 
 
@@ -180,7 +181,7 @@ def _check_margins(tables: list[Table], data: AggregatedData, report: CheckRepor
     """Compare each feature's margins between tables; return the noise they imply."""
     squares, degrees = 0.0, 0
     for name in data.schema.names:
-        holding = [t for t in tables if name in t.features and not t.hashed and t.measured is None]
+        holding = [t for t in tables if name in t.features and t.cells.apart and t.measured is None]
         if len(holding) < 2:
             continue
         margins = np.array([_margin(t, name) for t in holding])  # (T, 1 + labels, M)
@@ -214,11 +215,8 @@ def _check_margins(tables: list[Table], data: AggregatedData, report: CheckRepor
 
 
 def _margin(table: Table, name: str) -> npt.NDArray[np.float64]:
-    axis = table.features.index(name)
-    gone = tuple(i + 1 for i in range(len(table.features)) if i != axis)
     stacked = np.concatenate([table.counts[None], table.sums]).astype(np.float64)
-    margin: npt.NDArray[np.float64] = stacked.sum(axis=gone)
-    return margin
+    return table.cells.margin(stacked, [table.features.index(name)])
 
 
 def _compare_exact(
@@ -255,7 +253,7 @@ def _describe_features(tables: list[Table], data: AggregatedData, report: CheckR
     for feature in data.schema.features:
         holding = [t for t in tables if feature.name in t.features]
         seen = None
-        plain = [t for t in holding if not t.hashed]
+        plain = [t for t in holding if t.cells.apart]
         if plain:
             seen = int((_margin(plain[0], feature.name)[0] > 0).sum())
         report.features.append(
