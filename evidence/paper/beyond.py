@@ -31,7 +31,7 @@ from evidence.figures import BLUE, GREEN, GREY, ORANGE, figure
 from evidence.page import picture, spread, table
 from evidence.paper.nllh_fits import Logistic, choose, fit_field, judge
 from evidence.runner import Cell, Results, Value
-from evidence.splits import DATA_SETS, TITLES, PaperSplit, Part, split
+from evidence.splits import DATA_SETS, TITLES, Part, Split, split
 
 TITLE = "Beyond the paper: what aggregation costs, and tables of three features"
 
@@ -48,7 +48,7 @@ TRIPLES = {
     "logistic": "logistic, pairs",
     "logistic_triples": "logistic, pairs and triples",
 }
-Choose = Callable[[Callable[[float], LogOddsModel], PaperSplit], float]
+Choose = Callable[[Callable[[float], LogOddsModel], Split], float]
 _LEAVES = (4, 8, 16, 32)
 _RATE = 0.1
 _TRIPLE_GRID = (256.0, 64.0, 16.0, 4.0, 1.0)  # falling: a strong penalty is fitted soon
@@ -136,7 +136,7 @@ def _triples(seed: int, config: Config) -> Value:
     }
 
 
-def _field(parts: PaperSplit, choose: Choose = choose) -> Value:
+def _field(parts: Split, choose: Choose = choose) -> Value:
     def on_train(l2: float) -> LogOddsModel:
         return fit_field(parts.train, FitSettings(lambda_theta=l2, seed=parts.seed))
 
@@ -145,12 +145,12 @@ def _field(parts: PaperSplit, choose: Choose = choose) -> Value:
     return {"nllh": judge(model, parts.test), "lambda": l2}
 
 
-def _logistic(parts: PaperSplit, choose: Choose = choose) -> Value:
+def _logistic(parts: Split, choose: Choose = choose) -> Value:
     l2 = choose(Logistic(parts.train).fit, parts)
     return {"nllh": judge(Logistic(parts.whole).fit(l2), parts.test), "lambda": l2}
 
 
-def _first_peak(fit_train: Callable[[float], LogOddsModel], parts: PaperSplit) -> float:
+def _first_peak(fit_train: Callable[[float], LogOddsModel], parts: Split) -> float:
     """The penalty of the falling grid after which NLLH on the validation records falls."""
     best, at = -np.inf, _TRIPLE_GRID[0]
     for l2 in _TRIPLE_GRID:
@@ -178,7 +178,7 @@ def _coded(part: Part) -> _Matrix:
     return _Matrix(part.codes.T.astype(np.float64), categories)
 
 
-def _raw(parts: PaperSplit, which: str) -> _Matrix:
+def _raw(parts: Split, which: str) -> _Matrix:
     """Columns of numbers as they are, columns of text as categories."""
     part: Part = getattr(parts, which)
     records = parts.raw[which]
@@ -191,7 +191,7 @@ def _raw(parts: PaperSplit, which: str) -> _Matrix:
     return _Matrix(np.column_stack(columns).astype(np.float64), categories)
 
 
-def _boosting(parts: PaperSplit, matrices: Mapping[str, _Matrix], config: Config) -> Value:
+def _boosting(parts: Split, matrices: Mapping[str, _Matrix], config: Config) -> Value:
     """Gradient boosting, its leaves and trees chosen on the validation records."""
     with threadpool_limits(1):  # trees so small that threads wait for each other longer than they work
         found = [_best_trees(parts, matrices, leaves, config.trees) for leaves in _LEAVES]
@@ -202,7 +202,7 @@ def _boosting(parts: PaperSplit, matrices: Mapping[str, _Matrix], config: Config
 
 
 def _best_trees(
-    parts: PaperSplit, matrices: Mapping[str, _Matrix], leaves: int, trees: int
+    parts: Split, matrices: Mapping[str, _Matrix], leaves: int, trees: int
 ) -> tuple[float, int, int]:
     """NLLH on the validation records with the best number of trees, the leaves, and that number."""
     model = _trees(matrices["train"], leaves, trees).fit(matrices["train"].values, parts.train.y)

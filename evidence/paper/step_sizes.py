@@ -36,7 +36,7 @@ from evidence.paper import published
 from evidence.paper.criteo_models import encoded, learn_encoded_schema, tables_of
 from evidence.paper.nllh_fits import PAPERS_METHOD
 from evidence.runner import Cell, Results, Value
-from evidence.speed.problems import HeldOut
+from evidence.splits import HeldOut
 from evidence.timing import THREADS
 
 Floats = npt.NDArray[np.float64]

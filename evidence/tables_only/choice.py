@@ -27,7 +27,7 @@ from agglearn.train.settings import FitSettings
 from evidence.figures import BLUE, GREEN, GREY, ORANGE, figure
 from evidence.page import picture, spread, table
 from evidence.runner import Cell, Results, Value
-from evidence.splits import DATA_SETS, TITLES, PaperSplit, Part, split
+from evidence.splits import DATA_SETS, TITLES, Part, Split, split
 from evidence.timing import THREADS
 
 TITLE = "Settings from tables alone"
@@ -126,7 +126,7 @@ def _taken_apart(whole: Part, seed: int) -> list[Any]:
     return [part.data for part in parts]
 
 
-def _found(parts: PaperSplit, model: Model) -> Value:
+def _found(parts: Split, model: Model) -> Value:
     return {
         "nllh": _test(parts, model),
         "lambda_theta": model.summary["lambda_theta"],
@@ -134,7 +134,7 @@ def _found(parts: PaperSplit, model: Model) -> Value:
     }
 
 
-def _test(parts: PaperSplit, model: Model) -> float:
+def _test(parts: Split, model: Model) -> float:
     return round(parts.test.held_out.nllh(model.layout, model.theta, model.intercept), 5)
 
 

@@ -42,8 +42,7 @@ from agglearn.trust.score import draw_chains
 from evidence.figures import BLUE, GREEN, GREY, ORANGE, figure
 from evidence.page import picture, spread, table
 from evidence.runner import Cell, Results, Value
-from evidence.speed.problems import HeldOut, ads_tables
-from evidence.splits import DATA_SETS, TITLES, split
+from evidence.splits import DATA_SETS, TITLES, HeldOut, ads_tables, split
 from evidence.timing import THREADS
 
 Floats = npt.NDArray[np.float64]
