@@ -70,14 +70,14 @@ class Subject:
         """What is stored of a section; a quick run is kept apart."""
         return Results(_ROOT / self.name / ("results-quick" if quick else "results") / section)
 
-    def config(self, section: str, quick: bool) -> Any:
+    def sizes(self, section: str, quick: bool) -> Any:
         """The sizes of a section."""
         module = self.module(section)
         return module.QUICK if quick else module.FULL
 
     def cells(self, section: str, quick: bool) -> list[Cell]:
         """What there is to run."""
-        found: list[Cell] = self.module(section).cells(self.config(section, quick))
+        found: list[Cell] = self.module(section).cells(self.sizes(section, quick))
         return found
 
     def told(self, section: str, results: Results, quick: bool) -> list[str]:

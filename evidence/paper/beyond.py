@@ -55,7 +55,7 @@ _TRIPLE_GRID = (256.0, 64.0, 16.0, 4.0, 1.0)  # falling: a strong penalty is fit
 
 
 @dataclass(frozen=True)
-class Config:
+class Sizes:
     """Sizes: which splits, the share of the records, the most trees, and which features of Adult."""
 
     seeds: tuple[int, ...]
@@ -65,8 +65,8 @@ class Config:
     adult_features: tuple[str, ...] | None
 
 
-FULL = Config(seeds=(0, 1, 2, 3), triple_seeds=(0, 1, 2), share=1.0, trees=300, adult_features=None)
-QUICK = Config(
+FULL = Sizes(seeds=(0, 1, 2, 3), triple_seeds=(0, 1, 2), share=1.0, trees=300, adult_features=None)
+QUICK = Sizes(
     seeds=(0, 1),
     triple_seeds=(0,),
     share=0.25,
@@ -75,7 +75,7 @@ QUICK = Config(
 )
 
 
-def cells(config: Config) -> list[Cell]:
+def cells(config: Sizes) -> list[Cell]:
     """A cell for each data set and split, and one for each split of Adult with triples."""
     runs = [
         Cell(
@@ -97,16 +97,16 @@ def cells(config: Config) -> list[Cell]:
     return runs + triples
 
 
-def _settings(name: str, seed: int, config: Config) -> Value:
+def _settings(name: str, seed: int, config: Sizes) -> Value:
     features = list(_features(name, config) or ["all"])
     return {"data": name, "seed": seed, "share": config.share, "features": features}
 
 
-def _features(name: str, config: Config) -> tuple[str, ...] | None:
+def _features(name: str, config: Sizes) -> tuple[str, ...] | None:
     return config.adult_features if name == "adult" else None
 
 
-def _compare(name: str, seed: int, config: Config) -> Value:
+def _compare(name: str, seed: int, config: Sizes) -> Value:
     parts = split(name, "quantile", seed, features=_features(name, config), share=config.share)
     return {
         "train_rows": len(parts.whole.y),
@@ -117,7 +117,7 @@ def _compare(name: str, seed: int, config: Config) -> Value:
     }
 
 
-def _triples(seed: int, config: Config) -> Value:
+def _triples(seed: int, config: Sizes) -> Value:
     parts, more = (
         split("adult", "quantile", seed, tables=tables, features=config.adult_features, share=config.share)
         for tables in ("pairs", "pairs,triples")
@@ -191,7 +191,7 @@ def _raw(parts: Split, which: str) -> _Matrix:
     return _Matrix(np.column_stack(columns).astype(np.float64), categories)
 
 
-def _boosting(parts: Split, matrices: Mapping[str, _Matrix], config: Config) -> Value:
+def _boosting(parts: Split, matrices: Mapping[str, _Matrix], config: Sizes) -> Value:
     """Gradient boosting, its leaves and trees chosen on the validation records."""
     with threadpool_limits(1):  # trees so small that threads wait for each other longer than they work
         found = [_best_trees(parts, matrices, leaves, config.trees) for leaves in _LEAVES]

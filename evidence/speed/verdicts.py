@@ -28,13 +28,13 @@ _CURVES = {  # of sections that have them: what the plot shows
 class Measured(Subject):
     """A subject of measurements: one cell a section, measured anew whenever it is asked for."""
 
-    def config(self, section: str, quick: bool) -> Sizes:
+    def sizes(self, section: str, quick: bool) -> Sizes:
         """The sizes, which all sections share."""
         return QUICK if quick else FULL
 
     def cells(self, section: str, quick: bool) -> list[Cell]:
         """All that a section measures, in one run."""
-        config = self.config(section, quick)
+        config = self.sizes(section, quick)
 
         def measure() -> Value:
             results = self.module(section).run(config)
@@ -44,7 +44,7 @@ class Measured(Subject):
 
     def told(self, section: str, results: Results, quick: bool) -> list[str]:
         """What was measured; small sizes are not judged."""
-        return [_in_a_line(r, judge=not quick) for r in _measured(results)]
+        return [_in_a_line(r, judge=not quick) for r in _measured(results)] if _CELL in results else []
 
     def opening(self, stored: Mapping[str, Results], images: Path) -> list[str]:
         """How many targets are met, and a plot of all."""

@@ -44,7 +44,7 @@ _Runs: TypeAlias = dict[tuple[str, float, str], list[Value]]
 
 
 @dataclass(frozen=True)
-class Config:
+class Sizes:
     """Splits, the grid, and the shares of the records used."""
 
     seeds: tuple[int, ...]
@@ -53,11 +53,11 @@ class Config:
     shares: tuple[float, ...]
 
 
-FULL = Config((0, 1, 2, 3, 4), (4.0, 8.0, 16.0, 32.0, 64.0), (0.1, 1.0), (1.0, 0.3))
-QUICK = Config((0,), (4.0, 16.0, 64.0), (0.1,), (0.3,))
+FULL = Sizes((0, 1, 2, 3, 4), (4.0, 8.0, 16.0, 32.0, 64.0), (0.1, 1.0), (1.0, 0.3))
+QUICK = Sizes((0,), (4.0, 16.0, 64.0), (0.1,), (0.3,))
 
 
-def cells(config: Config) -> list[Cell]:
+def cells(config: Sizes) -> list[Cell]:
     """For each split a cell for the grid on each set of tables, and one for each way of choosing."""
     found = []
     for share, name, seed in product(config.shares, DATA_SETS, config.seeds):
@@ -78,7 +78,7 @@ def _stem(name: str, share: float) -> str:
     return f"{name}-{round(100 * share):03d}-"
 
 
-def measure_grid(name: str, seed: int, tables: str, share: float, config: Config) -> Value:
+def measure_grid(name: str, seed: int, tables: str, share: float, config: Sizes) -> Value:
     """NLLH on the test records of every fit of the grid."""
     parts = split(name, "quantile", seed, share=share)
     data = getattr(parts, tables).data
