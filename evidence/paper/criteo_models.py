@@ -41,7 +41,7 @@ from agglearn.tables.table import Scope, Table
 from agglearn.train.loop import begin, fit, iterate
 from agglearn.train.settings import FitSettings
 from evidence.paper.nllh_fits import PAPERS_METHOD
-from evidence.speed.problems import HeldOut
+from evidence.splits import HeldOut
 from evidence.timing import THREADS
 
 Floats = npt.NDArray[np.float64]
