@@ -7,11 +7,11 @@ table to check by, does it agree with what its own tables could not show?
 
 from __future__ import annotations
 
-from agglearn.errors import InputError
 from agglearn.field.layout import Layout
 from agglearn.field.margins import Margin, held_margins
 from agglearn.field.problem import Problem, make_problem, require_schema
 from agglearn.model.model import Fitted, Model, model_of, problem_of
+from agglearn.runtime.random import check_seed
 from agglearn.runtime.threads import thread_count
 from agglearn.tables.data import AggregatedData
 from agglearn.trust.findings import Diagnosis, newest_first, warnings_of, worst_first
@@ -56,8 +56,7 @@ def diagnose(
     x1 × x2 × x3 is not what the
     """
     fitted = model_of(model)
-    if seed < 0:
-        raise InputError(f"seed {seed} must be at least 0")
+    check_seed(seed)
     workers = thread_count(threads)
     problem = problem_of(fitted, tables, "the tables")
     own_tables = fitted.record.tables == problem.fingerprint

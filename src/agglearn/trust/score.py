@@ -11,6 +11,7 @@ from agglearn.model.draw import population
 from agglearn.model.model import Fitted, Model, model_of, problem_of
 from agglearn.report.document import Document
 from agglearn.report.finding import Finding
+from agglearn.runtime.random import check_seed
 from agglearn.tables.data import AggregatedData
 from agglearn.trust.calibration import Calibration, calibrate
 from agglearn.trust.score_document import score_document
@@ -81,8 +82,7 @@ def score_tables(
     judged, drawn_from = model_of(model), model_of(model if law is None else law)
     if drawn_from.schema.features != judged.schema.features:
         raise InputError("the law has another schema than the model: fit both to tables of one split")
-    if seed < 0:
-        raise InputError(f"seed {seed} must be at least 0")
+    check_seed(seed)
     problem = problem_of(judged, tables)
     own = problem if drawn_from.layout == judged.layout else problem_of(drawn_from, tables)
     law_of_x = population(drawn_from, own, seed=seed, threads=threads).over(judged.layout)
