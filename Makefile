@@ -41,19 +41,19 @@ format: setup ## rewrite the code in the project's style
 	$(BIN)/ruff format .
 
 bench: setup ## run the benchmarks and rewrite docs/benchmarks.md (takes a while)
-	$(BIN)/python -m evidence.speed
+	$(BIN)/python -m evidence speed
 
 bench-quick: setup ## run small benchmarks, under two minutes
-	$(BIN)/python -m evidence.speed --quick
+	$(BIN)/python -m evidence speed --quick
 
 paper: setup ## run the paper's experiments that have not been run, and rewrite docs/paper.md (takes long)
-	$(BIN)/python -m evidence.paper
+	$(BIN)/python -m evidence paper
 
 paper-quick: setup ## run small versions of them, in minutes
-	$(BIN)/python -m evidence.paper --quick
+	$(BIN)/python -m evidence paper --quick
 
 tables-only: setup ## run the experiments on tables alone, and rewrite docs/tables-only.md (takes long)
-	$(BIN)/python -m evidence.tables_only
+	$(BIN)/python -m evidence tables_only
 
 clean: ## remove the environment and everything generated
 	rm -rf $(VENV) demo .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,1 +1,1 @@
-"""Evidence: what the field can do, on real and simulated data, with a page written from stored results."""
+"""Evidence for what is claimed: each subject is a page of the documentation, written from stored results."""

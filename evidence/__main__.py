@@ -1,61 +1,82 @@
-"""Run the subjects of an experiment, and write its page from what is stored."""
+"""Run what a page of the documentation rests on, and write the page from what is stored.
+
+Cells that have been run are not run again (those of speed are: they measure this machine). A run that is
+stopped goes on where it was. A quick run has small sizes, is kept apart, and writes no page.
+"""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from importlib import import_module
-from pathlib import Path
 
-from evidence.runner import Results, run_cells
+from evidence.page import write_page
+from evidence.runner import run_cells
+from evidence.subject import Subject
 
-_ROOT = Path(__file__).parent
-_DOCS = _ROOT.parent / "docs"
+SUBJECTS = (
+    "speed",
+    "paper",
+    "tables_only",
+)
 
 
-def main(package: str, subjects: Sequence[str], page: str, opening: str) -> None:
-    """The command line of an experiment.
+def subject(name: str) -> Subject:
+    """A subject by its name."""
+    found: Subject = import_module(f"evidence.{name}").SUBJECT
+    return found
 
-    Parameters
-    ----------
-    package
-        Its folder under ``experiments``.
-    subjects
-        Its modules, in the order of the page.
-    page, opening
-        The page's name under ``docs``, and what it says before the first section.
-    """
-    parser = argparse.ArgumentParser(prog=f"python -m evidence.{package}")
-    parser.add_argument("subjects", nargs="*", help=f"of {', '.join(subjects)} (default: all)")
+
+def main() -> None:
+    """Run the sections asked for; a full run also rewrites the page."""
+    parser = argparse.ArgumentParser(
+        prog="python -m evidence",
+        description=__doc__,
+        epilog=contents(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("subject", nargs="?", metavar="SUBJECT", help="what to run")
+    parser.add_argument("sections", nargs="*", metavar="SECTION", help="only these of its sections")
     parser.add_argument("--quick", action="store_true", help="small sizes, kept apart, no page")
     parser.add_argument("--page", action="store_true", help="only rewrite the page from stored results")
+    parser.add_argument("--list", action="store_true", help="show the subjects and their sections")
     options = parser.parse_args()
-    for name in options.subjects:
-        if name not in subjects:
-            parser.error(f"no subject is called {name!r}: there are {', '.join(subjects)}")
-    folder = _ROOT / package / ("results-quick" if options.quick else "results")
-    for name in [] if options.page else options.subjects or subjects:
-        print(f"{name} …", flush=True)
-        module = import_module(f"evidence.{package}.{name}")
-        config = module.QUICK if options.quick else module.FULL
-        for why in run_cells(name, module.cells(config), Results(folder / name)):
-            print(f"  left out: {why}")
+    if options.list:
+        print(contents())
+        return
+    if options.subject is None:
+        parser.print_help()
+        return
+    if options.subject not in SUBJECTS:
+        parser.error(f"no subject is called {options.subject!r}: there are {', '.join(SUBJECTS)}")
+    chosen = subject(options.subject)
+    for name in options.sections:
+        if name not in chosen.sections:
+            parser.error(f"{chosen.name} has no section {name!r}: there are {', '.join(chosen.sections)}")
+    if not options.page:
+        for name in options.sections or chosen.sections:
+            run_section(chosen, name, options.quick)
     if not options.quick:
-        write_page(package, subjects, folder, _DOCS / f"{page}.md", opening)
+        write_page(chosen)
 
 
-def write_page(package: str, subjects: Sequence[str], results: Path, target: Path, opening: str) -> None:
-    """Write a page and its figures from the results on disk."""
-    images = target.parent / "images"
-    lines = [opening.strip()]
-    for name in subjects:
-        stored = Results(results / name)
-        if not len(stored):
-            continue
-        module = import_module(f"evidence.{package}.{name}")
-        command = f"python -m evidence.{package} {name}"
-        lines += ["", f"## {module.TITLE}", "", (module.__doc__ or "").strip(), ""]
-        lines += module.section(stored, images)
-        spent = sum(stored.seconds(cell) for cell in stored)
-        lines += ["", f"`{command}`: {len(stored)} cells, {spent:,.0f} s."]
-    target.write_text("\n".join(lines) + "\n", encoding="utf-8")
+def run_section(chosen: Subject, name: str, quick: bool) -> None:
+    """Run the cells of a section that are to be run, and say what came of it."""
+    print(f"{name} …", flush=True)
+    results = chosen.results(name, quick)
+    for why in run_cells(name, chosen.cells(name, quick), results):
+        print(f"  left out: {why}")
+    for line in chosen.told(name, results, quick):
+        print(f"  {line}", flush=True)
+
+
+def contents() -> str:
+    """The subjects, each with its page and sections."""
+    lines = ["subjects and their sections:"]
+    for found in map(subject, SUBJECTS):
+        lines += ["", f"  {found.name}: {found.headline} (docs/{found.page}.md)"]
+        lines += [f"    {name}" for name in found.sections]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,9 +1,4 @@
-"""Cells of an experiment: each is run once, kept on disk, and not run again.
-
-An experiment is a folder of modules, a subject each, that say what to run and how to show it. A subject has a
-docstring (what its section of the page says first), a ``TITLE``, its sizes ``FULL`` and ``QUICK``,
-``cells(config)``, and ``section(results, images)``, which gives the section's lines and draws its figures.
-"""
+"""Cells: each is run once, kept on disk as a file of JSON, and not run again."""
 
 from __future__ import annotations
 
@@ -23,7 +18,7 @@ Value = dict[str, Any]
 
 @dataclass(frozen=True)
 class Cell:
-    """One run of an experiment.
+    """One run of a section.
 
     Attributes
     ----------
@@ -34,21 +29,26 @@ class Cell:
     work
         Does it, and gives its findings as JSON values. An ``InputError`` says that data are missing here:
         the cell is left out, and its section says what is not there.
+    again
+        Run it whenever it is asked for, because it measures the machine it runs on.
     """
 
     name: str
     settings: Value
     work: Callable[[], Value]
+    again: bool = False
 
 
 class Results(Mapping[str, Value]):
-    """Findings of a subject's cells by name, as they stand on disk."""
+    """Findings of a section's cells by name, as they stand on disk."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def __getitem__(self, name: str) -> Value:
-        return self._document(name)["found"]  # type: ignore[no-any-return]
+        document = self._document(name)
+        found: Value = document.get("found", document)  # a file without settings holds nothing but findings
+        return found
 
     def __iter__(self) -> Iterator[str]:
         return iter(sorted(path.stem for path in self._folder.glob("*.json")))
@@ -92,11 +92,11 @@ class Results(Mapping[str, Value]):
 
 
 def run_cells(title: str, cells: Sequence[Cell], results: Results) -> list[str]:
-    """Run the cells that have not been run; why some could not be."""
+    """Run the cells that have not been run, or measure anew; why some could not be."""
     missing = []
     with meter(title, len(cells), "cells") as advance:
         for cell in cells:
-            if not results.holds(cell):
+            if cell.again or not results.holds(cell):
                 began = time.perf_counter()
                 try:
                     results.keep(cell, cell.work(), time.perf_counter() - began)

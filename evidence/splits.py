@@ -1,4 +1,4 @@
-"""Adult and Bank as the paper's experiments use them: two binnings, several splits, tables of any kind.
+"""What is learnt from: Adult and Bank in any binning, split and tables, and the simulated ads log.
 
 Columns are coded by what the training records show, test records by the same codes. The binnings of the
 numeric columns:
@@ -28,16 +28,20 @@ import pyarrow as pa
 
 import agglearn
 from agglearn.aggregation.tally import Tally
-from agglearn.datasets import load_adult, load_bank
+from agglearn.datasets import AdsLog, load_adult, load_bank
 from agglearn.errors import InputError
+from agglearn.field.kernels.score import score_codes
 from agglearn.field.layout import Layout
 from agglearn.field.problem import Problem, make_problem
+from agglearn.judge.scores import nllh
 from agglearn.records.split import assign
 from agglearn.schema.features import Binned, Codes, Cut
 from agglearn.schema.schema import Schema
 from agglearn.tables.data import AggregatedData
 from agglearn.tables.scopes import parse_scopes
-from evidence.speed.problems import HeldOut
+from evidence.timing import THREADS
+
+Floats = npt.NDArray[np.float64]
 
 DATA_SETS = ("adult", "bank")
 BINNINGS = ("quantile", "width")
@@ -47,6 +51,18 @@ _LABELS = {"adult": ("income", ">50K"), "bank": ("y", "yes")}
 _TEST_SHARES = {"adult": 1 / 3, "bank": 1 / 5}
 _VALID_SHARE = 1 / 5  # of the training records
 _BINS = 10
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOut:
+    """Coded records to judge a model by, a row per feature."""
+
+    codes: Codes
+    positive: npt.NDArray[np.bool_]
+
+    def nllh(self, layout: Layout, theta: Floats, intercept: float) -> float:
+        """NLLH of the log-odds φ(x)·θ + θ₀."""
+        return nllh(self.positive, score_codes(self.codes, layout, theta, intercept, THREADS))
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +101,7 @@ class Part:
 
 
 @dataclass(frozen=True, eq=False)
-class PaperSplit:
+class Split:
     """A data set in a binning, split by a seed.
 
     Attributes
@@ -119,7 +135,7 @@ def split(
     features: Sequence[str] | None = None,
     quantile_columns: Sequence[str] = (),
     share: float = 1.0,
-) -> PaperSplit:
+) -> Split:
     """A data set, split and coded.
 
     Parameters
@@ -158,7 +174,7 @@ def split(
     def coded(records: Any) -> Part:
         return Part(schema, scopes, schema.encode(records), schema.encode_labels(records)[0])
 
-    return PaperSplit(
+    return Split(
         name=name,
         binning=binning,
         seed=seed,
@@ -249,3 +265,17 @@ def _rounded(name: str, values: npt.NDArray[Any]) -> Binned:
     kept = tuple(cut for cut in cuts if low < cut.value or (cut.after and low <= cut.value))
     whole = bool(np.all(values == np.floor(values)))
     return Binned(name=name, missing=False, cuts=kept, low=low, high=high, integer=whole)
+
+
+def ads_tables(log: AdsLog, rows: int, schema: Schema | None = None) -> AggregatedData:
+    """All pair tables of so many records of an ads log, coded by a schema if one is given."""
+    table = log.to_table(*log.sample(rows, seed=0))
+    if schema is not None:
+        return agglearn.aggregate(table, "click", schema=schema)
+    return agglearn.aggregate(table, "click", categorical=["*"], max_modalities=65_000)
+
+
+def ads_fresh(log: AdsLog, data: AggregatedData, rows: int) -> HeldOut:
+    """Records of the same log that no table counts."""
+    codes, y = log.sample(rows, seed=1)
+    return HeldOut(data.schema.encode(log.to_table(codes, y)), y == 1)

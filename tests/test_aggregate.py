@@ -441,8 +441,8 @@ def test_large_tables_are_hashed_and_small_ones_are_not(rich: Any) -> None:
     hashed = aggregate(rich, ["order", "sum"], tables="pairs,select*count*größe", hash_size=40)
     for scope, table in hashed.tables.items():
         expected = plain.tables[scope]
-        assert table.hashed == (expected.n_cells > 40)
-        if not table.hashed:
+        assert (not table.cells.apart) == (expected.n_cells > 40)
+        if table.cells.apart:
             np.testing.assert_array_equal(table.counts, expected.counts)
             continue
         codes = np.array(np.unravel_index(np.arange(expected.n_cells), expected.counts.shape))
@@ -455,7 +455,7 @@ def test_a_hashed_table_keeps_unknown_values_apart() -> None:
     schema = aggregate(pa.table({"a": ["p", "q"] * 4, "b": [0, 1, 2, 3] * 2, "y": [0, 1] * 4}), "y").schema
     strange = pa.table({"a": ["p", "?", "q"], "b": [0, 1, 9], "y": [1, 1, 0]})
     (table,) = aggregate(strange, "y", schema=schema, hash_size=3).tables.values()
-    assert table.hashed
+    assert table.cells.buckets
     assert table.counts.sum() == 1
     assert table.unknown.tolist() == [2, 1]
 
@@ -570,9 +570,9 @@ def test_a_table_of_a_billion_cells_is_refused_with_what_it_would_need(
     # 32,001² places of two counters, a count and a sum, eight bytes each.
     assert "1,024,064,001 cells (the largest table is a × b" in message
     assert "would need 30.5 GiB of memory, and 2.0 GiB may be used" in message
-    assert "--max-modalities" in message
-    assert "--hash-size" in message
-    assert aggregate(table, "y", schema=schema, hash_size=1000).table("a", "b").hashed
+    assert "max_modalities" in message
+    assert "hash_size" in message
+    assert aggregate(table, "y", schema=schema, hash_size=1000).table("a", "b").cells.buckets
 
 
 def test_the_parts_of_a_split_must_fit_in_memory_together(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -650,7 +650,7 @@ def test_columns_that_are_no_scalars_are_refused_and_can_be_left_out(
     table = pa.table({"bad": column, "x": [1, 2], "y": [0, 1]})
     if name == "records.parquet" and "interval" in str(column.type):
         pytest.skip("Parquet cannot hold an interval")
-    with pytest.raises(InputError, match=r"column 'bad' has type.*leave it out with --exclude"):
+    with pytest.raises(InputError, match=r"column 'bad' has type.*leave it out with exclude"):
         aggregate(BACKENDS[name](table, tmp_path), "y")
     assert aggregate(BACKENDS[name](table, tmp_path), "y", exclude=["bad"]).rows == 2
 

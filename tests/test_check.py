@@ -252,7 +252,8 @@ def test_the_command_tells_a_person_what_there_is(random_tables: Make, run_cli: 
     run = run_cli("check", tmp_path / "x.agg")
     clicks, sales = data.positives
     assert f"3 tables, 26 cells, 500 records ({clicks} click, {sales} sale)" in run.out
-    assert "f1  categorical      4 modalities" in run.out
+    assert "  feature  kind         modalities  seen\n" in run.out
+    assert "  f1       categorical           4     4\n" in run.out
     assert "these tables agree" in run.out
 
 

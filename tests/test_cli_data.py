@@ -50,8 +50,9 @@ def test_aggregate_writes_the_tables_and_says_what_it_did(toy_file: Path, toy: A
     assert run.code == 0
     assert load("toy.agg").equals(aggregate(toy, "y"))
     lines = run.out.splitlines()
-    assert lines[0] == ("  x1  categorical      2 modalities; 2 distinct integers (a quantity? --numeric x1)")
-    assert lines[1] == "  x2  categorical      2 modalities; text"
+    assert lines[0] == "  column  kind         modalities  why"
+    assert lines[1] == "  x1      categorical           2  2 distinct integers (a quantity? --numeric x1)"
+    assert lines[2] == "  x2      categorical           2  text"
     assert lines[-1] == "toy.agg: 5 records (60.00% y) in 3 tables, 12 cells"
     assert "records a second" in run.err
 
@@ -127,7 +128,7 @@ def test_options_reach_the_tables(toy_file: Path, run_cli: Any) -> None:
     assert data.schema.names == ("age", "income", "site", "kind")
     assert data.schema.cards == (3, 4, 11, 11)
     assert list(data.tables) == [("age",), ("income",), ("site",), ("kind",), ("age", "site", "kind")]
-    assert data.tables["age", "site", "kind"].hashed
+    assert data.tables["age", "site", "kind"].cells.buckets
     assert data.tables["age", "site", "kind"].n_cells == 100
     again = run_cli(
         "aggregate",
@@ -186,7 +187,7 @@ def test_an_output_that_cannot_be_written_is_told_before_any_work(
     def work(*args: Any, **options: Any) -> None:
         pytest.fail("the records were read first")
 
-    monkeypatch.setattr(sys.modules["agglearn.aggregation.api"], "aggregate_split", work)
+    monkeypatch.setattr("agglearn.aggregation.api.aggregate_split", work)
     run = run_cli("aggregate", toy_file, "--label", "y", "-o", "toy.csv/out.agg")
     assert (run.code, run.err) == (2, "agglearn: toy.csv/out.agg: cannot write there (Not a directory)\n")
 
@@ -252,7 +253,7 @@ def test_progress_is_silent_when_nobody_watches(
 def test_progress_shows_the_rate_to_a_person_who_waits() -> None:
     code = (
         "import time\n"
-        "from agglearn.progress import meter\n"
+        "from agglearn.runtime.progress import meter\n"
         "with meter('counting', 30) as advance:\n"
         "    for _ in range(30): time.sleep(0.05); advance(1)\n"
         "with meter('quick', 1) as advance: advance(1)\n"
@@ -353,7 +354,9 @@ def test_adult_from_records_to_tables_that_duckdb_reads(
     run = run_process("aggregate", "adult.csv", "--label", "income", "--positive", ">50K", "-o", "adult.agg")
     assert run.code == 0, run.err
     assert "adult.agg: 32,561 records (24.08% income) in 91 tables" in run.out
-    shown = {line.split()[0]: line for line in run.out.splitlines()[:-1]}
+    heading, *rows = run.out.splitlines()[:-1]
+    assert heading.split() == ["column", "kind", "modalities", "why"]
+    shown = {line.split()[0]: line for line in rows if line[2] != " "}
     assert set(shown) == set(ADULT.split(",")[:-1])
     assert "numeric" in shown["age"]
     assert "codes? --categorical age" in shown["age"]

@@ -17,7 +17,8 @@ import pyarrow.parquet as pq
 import pytest
 from sklearn.metrics import brier_score_loss, log_loss, roc_auc_score
 
-from agglearn import AggregatedData, MaxEntClassifier, aggregate, load, save
+from agglearn import AggregatedData, MaxEntClassifier, aggregate, save
+from agglearn.tables.format import load
 from agglearn.tables.table import Table
 from agglearn.train.settings import FitSettings
 from tests.conftest import Cli

@@ -141,8 +141,8 @@ def test_large_tables_are_hashed_to_the_buckets_of_the_stream(engine: Engine) ->
     records = odd_records()
     streamed = aggregate(records, "click", exclude=["sale"], hash_size=50, **OPTIONS)
     pushed = aggregate(engine(records), "click", exclude=["sale"], hash_size=50, **OPTIONS)
-    assert any(t.hashed for t in pushed.tables.values())
-    assert not all(t.hashed for t in pushed.tables.values())
+    assert any(t.cells.buckets for t in pushed.tables.values())
+    assert not all(t.cells.buckets for t in pushed.tables.values())
     assert pushed.equals(streamed)
 
 

@@ -15,7 +15,10 @@ from hypothesis import strategies as st
 
 from agglearn.errors import InputError
 from agglearn.records import survey as surveys
-from agglearn.records.learn import Coding, ColumnNote, learn_encoding, learn_feature, quantile_cuts
+from agglearn.records.binning import quantile_cuts
+from agglearn.records.encoding import learn_encoding
+from agglearn.records.learn import ColumnNote, learn_feature
+from agglearn.records.options import Coding
 from agglearn.records.survey import ColumnSurvey
 from agglearn.schema.features import Binned, Categorical, Feature
 
@@ -44,22 +47,22 @@ KINDS: dict[str, tuple[str, Any, str, str]] = {
         "children",
         list(range(8)) * 9,
         "categorical",
-        "8 distinct integers (a quantity? --numeric children)",
+        "8 distinct integers (a quantity? numeric=['children'])",
     ),
-    "ages": ("age", list(range(17, 90)), "numeric", "73 distinct integers (codes? --categorical age)"),
+    "ages": ("age", list(range(17, 90)), "numeric", "73 distinct integers (codes? categorical=['age'])"),
     "ages as text": (
         "age",
         [str(a) for a in range(17, 90)],
         "numeric",
-        "73 distinct integers (codes? --categorical age)",
+        "73 distinct integers (codes? categorical=['age'])",
     ),
-    "an odd name is quoted": ("my age", list(range(17, 90)), "numeric", "(codes? --categorical 'my age')"),
+    "an odd name is quoted": ("my age", list(range(17, 90)), "numeric", "(codes? categorical=['my age'])"),
     "fractions": ("price", [0.5, 1.5], "numeric", "numbers"),
     "ids by name": (
         "site_id",
         list(range(100)),
         "categorical",
-        "100 distinct integers, named like codes (a quantity? --numeric site_id)",
+        "100 distinct integers, named like codes (a quantity? numeric=['site_id'])",
     ),
     "categories by name": ("cat4", list(range(100)), "categorical", "named like codes"),
     "zip": ("zip", [10000 + i for i in range(50)], "categorical", "named like codes"),
@@ -67,26 +70,26 @@ KINDS: dict[str, tuple[str, Any, str, str]] = {
         "publisher",
         RNG.integers(0, 2**62, 400),
         "categorical",
-        "distinct integers, spread like hashes (a quantity? --numeric publisher)",
+        "distinct integers, spread like hashes (a quantity? numeric=['publisher'])",
     ),
     "signed hashes": ("h", RNG.integers(-(2**31), 2**31, 400), "categorical", "spread like hashes"),
     "incomes": (
         "fnlwgt",
         np.unique(np.exp(RNG.normal(12, 0.5, 900)).astype(int)),
         "numeric",
-        "distinct integers (codes? --categorical fnlwgt)",
+        "distinct integers (codes? categorical=['fnlwgt'])",
     ),
     "mostly numbers": (
         "age",
         [*map(str, range(99)), "unknown"],
         "categorical",
-        "1 of 100 values are not numbers, so all are read as text (a quantity? --numeric age)",
+        "1 of 100 values are not numbers, so all are read as text (a quantity? numeric=['age'])",
     ),
     "identifiers": (
         "session",
         [f"s{i}" for i in range(200)],
         "categorical",
-        "nearly every value different (an identifier? leave it out with --exclude)",
+        "nearly every value different (an identifier? leave it out with exclude)",
     ),
     "codes with zeros": ("branch", [f"{i:03d}" for i in range(15)], "categorical", "15 distinct integers"),
 }
@@ -126,7 +129,7 @@ def test_integers_written_as_text_are_integers() -> None:
 
 def test_a_column_without_any_value_is_refused() -> None:
     for values in (pa.nulls(3), pa.array([None] * 3, pa.string()), pa.array([float("nan")] * 3)):
-        with pytest.raises(InputError, match="'x' has no value in any record: leave it out with --exclude"):
+        with pytest.raises(InputError, match="'x' has no value in any record: leave it out with exclude"):
             learn(values)
 
 
@@ -341,10 +344,10 @@ def test_infinite_numbers_fall_into_the_outer_bins() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"bins": 1}, "bins 1 is too few: 2 is the least"),
+        ({"bins": 1}, "bins=1 is too few: 2 is the least"),
         ({"binning": "foo"}, "binning 'foo' is not quantile or width"),
-        ({"max_modalities": 1}, "max-modalities 1 is too few"),
-        ({"min_modality_count": 0}, "min-modality-count 0 is too few"),
+        ({"max_modalities": 1}, "max_modalities=1 is too few"),
+        ({"min_modality_count": 0}, "min_modality_count=0 is too few"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(options: dict[str, Any], message: str) -> None:

@@ -29,7 +29,7 @@ from evidence.runner import Cell, Results
 SIZES = AdKddSizes(
     rows=60_000, part_rows=25_000, more_rows=20_000, valid_rows=8_000, test_rows=10_000, modalities=120
 )
-CONFIG = stages.Config(
+CONFIG = stages.Sizes(
     attribution_rows=40_000,
     attribution_modalities=40,
     adkdd=SIZES,

@@ -23,7 +23,7 @@ from evidence.paper.notebook import Notebook, authors_training, constant_steps, 
 from evidence.paper.published import NOTEBOOK_CHAINS, NOTEBOOK_TABLES, XOR, XOR_RATE
 from evidence.paper.triplet_fits import MODELS, Three, columns, fit_logistic, judge, three_way_information
 from evidence.runner import Cell, Results, run_cells
-from evidence.splits import PaperSplit, Part, split
+from evidence.splits import Part, Split, split
 
 SUBJECTS = (penalty_grid, chains, gradients, triplets, xor)
 
@@ -37,12 +37,12 @@ def data(shared_data: Path) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def adult(data: None) -> PaperSplit:
+def adult(data: None) -> Split:
     return split("adult", "width", 0, tables=NOTEBOOK_TABLES)
 
 
 @pytest.fixture(scope="module")
-def some_of_adult(data: None) -> PaperSplit:
+def some_of_adult(data: None) -> Split:
     return split("adult", "quantile", 0, share=0.4)
 
 
@@ -67,14 +67,14 @@ def test_xor_is_predicted_as_the_paper_says_from_pairs_and_rightly_with_the_trip
     assert "37.5% of the records" in lines
 
 
-def test_the_authors_training_ends_where_their_notebook_ended(adult: PaperSplit) -> None:
+def test_the_authors_training_ends_where_their_notebook_ended(adult: Split) -> None:
     model = train_as_authors(adult.whole, Notebook(chains=1_000))
     score = adult.test.held_out.nllh(model.layout, model.theta, model.intercept)
     # Two seeds of 1,000 chains differ by about 0.001 at this number of chains.
     assert score == pytest.approx(NOTEBOOK_CHAINS[1_000], abs=0.003)
 
 
-def test_the_rescaled_gradient_needs_fewer_iterations_than_the_plain_one(adult: PaperSplit) -> None:
+def test_the_rescaled_gradient_needs_fewer_iterations_than_the_plain_one(adult: Split) -> None:
     curves = {}
     for gradient in ("rescaled", "plain"):
         settings = Notebook(gradient=gradient, chains=1_000, iterations=60)
@@ -91,7 +91,7 @@ def test_the_rescaled_gradient_needs_fewer_iterations_than_the_plain_one(adult: 
     assert curves["authors, rescaled"][0] > curves["authors, plain"][0] + 0.01
 
 
-def test_the_tree_start_is_ahead_of_the_independent_one(adult: PaperSplit) -> None:
+def test_the_tree_start_is_ahead_of_the_independent_one(adult: Split) -> None:
     settings = Notebook(chains=1_000, iterations=30)
     tree, independent = (
         gradients.trained(adult, constant_steps(adult.whole.layout, settings, start))["nllh"][-1]
@@ -115,7 +115,7 @@ def test_a_small_penalty_on_mu_is_best(name: str, least: float, data: None) -> N
     assert fmean(gains) > least
 
 
-def test_on_triplets_the_field_is_near_the_logistic_and_above_naive_bayes(some_of_adult: PaperSplit) -> None:
+def test_on_triplets_the_field_is_near_the_logistic_and_above_naive_bayes(some_of_adult: Split) -> None:
     whole, test = some_of_adult.whole, some_of_adult.test
     chosen = [
         ("age", "education", "sex"),
@@ -135,7 +135,7 @@ def test_on_triplets_the_field_is_near_the_logistic_and_above_naive_bayes(some_o
     assert all(row["field"] > row["naive_bayes"] + 0.02 for row in correlated)
 
 
-def test_the_logistic_of_the_states_is_that_of_the_records(some_of_adult: PaperSplit) -> None:
+def test_the_logistic_of_the_states_is_that_of_the_records(some_of_adult: Split) -> None:
     triplet = ("education", "relationship", "race")
     three = Three.of(triplet, some_of_adult.whole)
     codes = columns(triplet, some_of_adult.whole)

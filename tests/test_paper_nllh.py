@@ -108,7 +108,7 @@ def test_the_page_comes_from_stored_results_and_no_cell_runs_twice(
         return models
 
     monkeypatch.setattr(nllh_table, "models_of", run)
-    config = nllh_table.Config(
+    config = nllh_table.Sizes(
         adult_seeds=(0, 1, 2), bank_seeds=(0,), share=0.02, naive_bayes_iterations=1, with_reasons=False
     )
     results = Results(tmp_path / "results")
@@ -134,7 +134,7 @@ def test_the_page_tells_where_a_penalty_gives_the_papers_figure(tmp_path: Path) 
 
 def test_boosting_and_triples_are_compared_and_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(beyond, "DATA_SETS", ("adult",))
-    config = beyond.Config(
+    config = beyond.Sizes(
         seeds=(0,),
         triple_seeds=(0,),
         share=0.1,

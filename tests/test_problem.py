@@ -199,7 +199,7 @@ def test_a_table_without_a_cell_is_refused() -> None:
 
 @pytest.mark.parametrize(
     ("label", "message"),
-    [(None, "several labels.*choose one with --label"), ("view", "label 'view' is not in these tables")],
+    [(None, "several labels.*choose one with label"), ("view", "label 'view' is not in these tables")],
 )
 def test_the_label_must_be_one_of_the_tables(
     random_tables: Callable[..., AggregatedData], label: str | None, message: str

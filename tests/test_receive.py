@@ -239,7 +239,7 @@ def test_fractions_are_kept_as_floats(write: Callable[..., Path]) -> None:
 def test_hashing_folds_the_rows_as_aggregate_folds_records(toy_files: list[Path], toy: Any) -> None:
     expected = aggregate(toy, "y", hash_size=3)
     data = receive_tables(toy_files, schema=expected.schema, hash_size=3)
-    assert all(t.hashed for t in data.tables.values())
+    assert all(t.cells.buckets for t in data.tables.values())
     assert data.equals(expected)
 
 
@@ -333,7 +333,7 @@ def test_the_number_of_records_can_be_told(write: Callable[..., Path]) -> None:
 
 BAD = {
     "no count": ("a,y\nx,1\n", {}, "no column called count"),
-    "two counts": ("a,count,n,y\nx,1,1,1\n", {}, "count in 'count', 'n': say which with --count"),
+    "two counts": ("a,count,n,y\nx,1,1,1\n", {}, "count in 'count', 'n': say which with count"),
     "the count told is not there": ("a,count,y\nx,1,1\n", {"count": "c"}, "no column 'c' for the count"),
     "no sum of the label": ("a,count\nx,1\n", {}, "no column 'y' with the sum"),
     "no label named": ("a,count,y\nx,1,1\n", {"label": None}, "no label is named"),
@@ -352,7 +352,7 @@ BAD = {
     "senseless rows": ("a,count,y\nx,1,1\n", {"rows": -1}, "rows -1 must be above 0"),
     "a senseless absence": ("a,count,y\nx,1,1\n", {"absent": "gone"}, "absent='gone' is not one of"),
     "zero below a floor": ("a,count,y\nx,1,1\n", {"absent": "zero", "floor": 3}, "cannot mean zero"),
-    "too few buckets": ("a,count,y\nx,1,1\n", {"hash_size": 1}, "hash-size 1 is too small"),
+    "too few buckets": ("a,count,y\nx,1,1\n", {"hash_size": 1}, "hash_size=1 is too small"),
     "positives for one label": ("a,count,y\nx,1,1\n", {"positives": [1, 2]}, "2 numbers of positives"),
     "a feature the schema lacks": ("b,count,click,sale\nx,1,1,1\n", {"schema": 1}, "column 'b', which the"),
     "a label the file lacks": ("age,count,click\n5,1,1\n", {"schema": 1}, "no column 'sale'"),
@@ -490,7 +490,7 @@ def test_rare_values_of_the_challenge_are_folded_and_large_tables_hashed(
     assert data.table("hash_0").counts.sum() == ROWS
     assert sorted(data.table("hash_0").counts[:5].tolist()) == sorted(counts.tolist())[-5:]
     pair = data.tables["hash_0", "hash_1"]
-    assert pair.hashed
+    assert pair.cells.buckets
     assert pair.counts.shape == (20,)
     assert pair.counts.sum() == whole.tables["hash_0", "hash_1"].counts.sum()
 

@@ -24,7 +24,8 @@ from agglearn.errors import InputError
 from agglearn.receive import read_tables, receive_tables
 from agglearn.schema.features import Binned, Categorical, Cut, Encoded
 from agglearn.schema.schema import Label, Schema
-from agglearn.sql.queries import DIALECTS, queries
+from agglearn.sql.dialects import DIALECTS
+from agglearn.sql.queries import write_queries
 from agglearn.tables.scopes import parse_scopes
 
 psycopg = pytest.importorskip("psycopg")
@@ -163,7 +164,7 @@ def through_sql(
     dialect, load = server
     run = load(records, "the records")
     scopes = parse_scopes(options.pop("tables", "singles,pairs"), schema)
-    written = queries(schema, scopes, dialect, "the records", **options)
+    written = write_queries(schema, scopes, dialect, "the records", **options)
     return [run(query.text, folder / query.name) for query in written], schema
 
 
@@ -257,7 +258,7 @@ def test_cells_below_the_least_count_are_left_out(server: tuple[str, Server], tm
 def test_hashed_tables_are_folded_when_received(server: tuple[str, Server], tmp_path: Path) -> None:
     records = odd_records()
     expected = aggregate(records, **LABELS, **OPTIONS, hash_size=20)
-    assert any(t.hashed for t in expected.tables.values())
+    assert any(t.cells.buckets for t in expected.tables.values())
     files, schema = through_sql(server, records, expected.schema, tmp_path, tables="pairs", hash_size=20)
     assert receive_tables(files, schema=schema, hash_size=20).equals(expected)
 
@@ -332,7 +333,7 @@ QUOTED = {
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_names_and_values_are_quoted_as_the_dialect_wants(dialect: str) -> None:
     schema = small_schema()
-    [query] = queries(schema, [schema.names], dialect, 'db."my.table"')
+    [query] = write_queries(schema, [schema.names], dialect, 'db."my.table"')
     name, apostrophe, backslash, table = QUOTED[dialect]
     assert f"CAST({name} AS" in query.text
     assert f"IN ({apostrophe}, {backslash})" in query.text
@@ -348,7 +349,9 @@ def test_a_query_reads_well() -> None:
         ),
         (Label("click"), Label("income", positive=">50K")),
     )
-    [query] = queries(schema, [("age", "job")], "postgresql", "public.people", hash_size=4, min_count=10)
+    [query] = write_queries(
+        schema, [("age", "job")], "postgresql", "public.people", hash_size=4, min_count=10
+    )
     assert query.name == "0000-age-job"
     assert query.scope == ("age", "job")
     assert (
@@ -390,20 +393,20 @@ HAVING COUNT(*) >= 10;
 
 def test_a_line_break_in_a_name_does_not_end_the_comment() -> None:
     schema = Schema((Categorical(name="a\nDROP TABLE b", values=("x",), missing=False),), (Label("y"),))
-    [query] = queries(schema, [schema.names], "duckdb", "t")
+    [query] = write_queries(schema, [schema.names], "duckdb", "t")
     assert query.text.splitlines()[0] == "-- a DROP TABLE b: 1 cells"
 
 
 def test_the_count_makes_way_for_a_feature_of_that_name_in_any_case() -> None:
     schema = Schema((Categorical(name="Count", values=("x",), missing=False),), (Label("y"),))
-    [query] = queries(schema, [schema.names], "bigquery", "t")
+    [query] = write_queries(schema, [schema.names], "bigquery", "t")
     assert "COUNT(*) AS `count_`" in query.text
 
 
 def test_no_line_is_too_long_to_read() -> None:
     values = tuple(f"a value of some length {i}" for i in range(500))
     schema = Schema((Categorical(name="a", values=values, other=True, missing=True),), (Label("y"),))
-    [query] = queries(schema, [("a",)], "duckdb", "t")
+    [query] = write_queries(schema, [("a",)], "duckdb", "t")
     assert max(len(line) for line in query.text.splitlines()) <= 110
 
 
@@ -411,7 +414,7 @@ def test_no_line_is_too_long_to_read() -> None:
 def test_a_source_table_that_is_no_name_is_refused(table: str) -> None:
     schema = small_schema()
     with pytest.raises(InputError, match="source table"):
-        queries(schema, [schema.names], "duckdb", table)
+        write_queries(schema, [schema.names], "duckdb", table)
 
 
 @pytest.mark.parametrize(
@@ -427,12 +430,12 @@ def test_a_source_table_that_is_no_name_is_refused(table: str) -> None:
 )
 def test_each_part_of_a_source_table_is_quoted(table: str, quoted: str) -> None:
     schema = small_schema()
-    assert f"FROM {quoted}\n" in queries(schema, [schema.names], "duckdb", table)[0].text
+    assert f"FROM {quoted}\n" in write_queries(schema, [schema.names], "duckdb", table)[0].text
 
 
 def test_an_unknown_dialect_or_a_senseless_least_count_is_refused() -> None:
     schema = small_schema()
     with pytest.raises(InputError, match="'oracle' is not one of duckdb, postgresql"):
-        queries(schema, [schema.names], "oracle", "t")
-    with pytest.raises(InputError, match="min-count 0"):
-        queries(schema, [schema.names], "duckdb", "t", min_count=0)
+        write_queries(schema, [schema.names], "oracle", "t")
+    with pytest.raises(InputError, match="min_count=0"):
+        write_queries(schema, [schema.names], "duckdb", "t", min_count=0)

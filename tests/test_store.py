@@ -22,6 +22,7 @@ from agglearn.runtime.files import write_manifest, write_text
 from agglearn.schema.features import Binned, Categorical, Cut, Encoded
 from agglearn.schema.schema import Label, Schema
 from agglearn.tables import format as tables_format
+from agglearn.tables.cells import HashedCells
 from agglearn.tables.data import AggregatedData
 from agglearn.tables.format import load, load_schema, save, save_schema
 from agglearn.tables.noise import Noise
@@ -57,7 +58,7 @@ def odd_data(seed: int = 0) -> AggregatedData:
 
     add("count")
     add("bucket", "select *", unknown=np.array([2**53 + 1, 1, 0]))
-    add("count", "bucket", "select *", "../é", hashed=True, shape=(17,))
+    add("count", "bucket", "select *", "../é", cells=HashedCells(17), shape=(17,))
     add("count", "select *", noise=Noise("gaussian", 1 / 3), unknown=np.array([0.1, -2.5, 1e-300]))
     add("bucket", "../é", noise=Noise("laplace", 12345.678901234567), measured=True)
     add("select *", "../é", measured=True)

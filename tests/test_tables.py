@@ -12,6 +12,7 @@ import pytest
 from agglearn.errors import InputError, SchemaError, TableError
 from agglearn.schema.features import Categorical
 from agglearn.schema.schema import Label, Schema
+from agglearn.tables.cells import HashedCells
 from agglearn.tables.data import AggregatedData, merge
 from agglearn.tables.noise import Noise
 from agglearn.tables.scopes import parse_scopes
@@ -118,13 +119,13 @@ def test_marginals_of_a_table_are_its_sums_along_axes() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"hashed": True}, "is hashed"),
+        ({"cells": HashedCells(4)}, "is hashed"),
         ({"noise": Noise("gaussian", 1)}, "is noisy"),
         ({"measured": np.ones((2, 2), bool)}, "lacks cells"),
     ],
 )
 def test_a_table_that_cannot_be_summed_over_says_why(options: dict[str, Any], message: str) -> None:
-    shape = (4,) if "hashed" in options else (2, 2)
+    shape = (4,) if "cells" in options else (2, 2)
     table = Table(("a", "b"), np.ones(shape), np.ones((1, *shape)), **options)
     with pytest.raises(TableError, match=f"table a × b {message}"):
         table.marginalise(["a"])
@@ -158,7 +159,11 @@ def test_merging_forgets_which_part_of_a_split_it_was(random_tables: Make) -> No
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        (lambda d, m: m(cards=(3, 4, 3)), SchemaError, "different schemas cannot be merged.*--schema"),
+        (
+            lambda d, m: m(cards=(3, 4, 3)),
+            SchemaError,
+            "different schemas cannot be merged.*schema=first.schema",
+        ),
         (lambda d, m: d.select(tables=[("f0", "f1")]), TableError, "f0 × f2 is in one of the aggregations"),
         (lambda d, m: replace(d, floor=5, absent="suppressed"), TableError, "different suppression"),
     ],
@@ -193,7 +198,7 @@ def test_a_table_that_nobody_counted_is_refused(random_tables: Make) -> None:
 
 def test_a_hashed_table_stands_for_its_own_features_only(random_tables: Make) -> None:
     data = random_tables(cards=(3, 4))
-    hashed = Table(("f0", "f1"), np.ones(5), np.ones((1, 5)), hashed=True)
+    hashed = Table(("f0", "f1"), np.ones(5), np.ones((1, 5)), cells=HashedCells(5))
     data = replace(data, tables={("f0", "f1"): hashed})
     assert data.table("f1", "f0") is hashed
     with pytest.raises(TableError, match="no table holds f0"):
@@ -230,7 +235,7 @@ def test_a_label_need_not_be_named_where_there_is_one(random_tables: Make) -> No
     assert random_tables().label_index() == 0
     two = random_tables(labels=("click", "sale"))
     assert two.label_index("sale") == 1
-    with pytest.raises(InputError, match="several labels \\('click', 'sale'\\): choose one with --label"):
+    with pytest.raises(InputError, match="several labels \\('click', 'sale'\\): choose one with label"):
         two.label_index()
     with pytest.raises(InputError, match="'buy' is not in these tables, which have 'click', 'sale'"):
         two.label_index("buy")

@@ -22,6 +22,7 @@ from agglearn.field.layout import Layout
 from agglearn.field.margins import unexplained
 from agglearn.field.problem import Problem, TableNoise, make_problem
 from agglearn.model.format import save_model
+from agglearn.runtime.speech import speaking_to_shell
 from agglearn.tables.table import Table
 from agglearn.train.settings import FitSettings, TrainingSettings
 from agglearn.trust.misfit import TableMisfit, misfits
@@ -166,13 +167,18 @@ def test_a_table_that_is_wrong_is_named_with_its_worst_cells(pairwise: tuple[Mod
     assert at.given == counts[2, 1]
     assert at.expected == pytest.approx(right.counts[2, 1], rel=0.1)
     assert at.z == pytest.approx((at.given - at.expected) / np.sqrt(at.expected), rel=0.3)
-    assert any("f1 × f3 is off by" in warning for warning in found.warnings)
+    assert any("f1 × f3 is off by" in warning.text for warning in found.warnings)
 
 
 def test_a_fit_that_was_stopped_early_is_told_to_go_on() -> None:
     tables = tables_of(records_of_pairs(30_000, seed=0, strength=1.0))
     model = fit(tables, FitSettings(lambda_theta=1.0, iterations=3))
-    assert any("tables are not fitted" in warning for warning in diagnose(model, tables).warnings)
+    (to_python,) = (w for w in diagnose(model, tables).warnings if w.cause == "not fitted")
+    assert "tables are not fitted" in to_python.text
+    assert "(iterations, tolerance), or see whether the tables agree (agglearn.check)" in to_python.text
+    with speaking_to_shell():
+        (to_shell,) = (w for w in diagnose(model, tables).warnings if w.cause == "not fitted")
+    assert "(--iterations, --tolerance), or see whether the tables agree (agglearn check)" in to_shell.text
 
 
 @pytest.mark.parametrize("sigma", [0.0, 25.0])
@@ -211,7 +217,7 @@ def test_chains_that_cannot_move_are_noise_and_not_misfit() -> None:
     assert slow["b"].draws > 20_000
     # Counted by 500 draws, a table of 20,000 records is off by √40 of its own standard errors.
     assert max(m.z_records for m in found.misfit) < 2
-    assert any("of features that nearly determine one another" in warning for warning in found.warnings)
+    assert any("of features that nearly determine one another" in warning.text for warning in found.warnings)
 
 
 def test_chains_are_counted_whole(pairwise: tuple[Model, AggregatedData]) -> None:
@@ -379,7 +385,7 @@ def test_on_xor_the_triple_warns() -> None:
     triple = aggregate(records, "y", schema=pairs.schema, tables="triples")
     found = diagnose(model, pairs, check=triple)
     (warning,) = found.warnings
-    assert warning.startswith("x1 × x2 × x3 is not what the field expects")
+    assert warning.text.startswith("x1 × x2 × x3 is not what the field expects")
     (misfit,) = found.check
     assert misfit.z_records > 20
     assert misfit.z_positives > 20
@@ -523,7 +529,7 @@ def test_diagnose_prints_for_a_person(run_cli: Cli, made: Path) -> None:
     ):
         assert words in done.out
     columns = done.out.split("worth asking")[1].splitlines()
-    assert columns[1].split() == ["NLLH", "log-odds", "cells"]
+    assert columns[1].split() == ["NLLH", "log-odds", "cells", "table"]
     assert columns[2].endswith("8  x1 × x2 × x3")
     done = run_cli("diagnose", "m.model", "t.agg", "--suggest", 0)
     assert "worth asking" not in done.out

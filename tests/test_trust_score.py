@@ -342,7 +342,7 @@ def test_evaluate_on_tables_says_the_score_where_it_is_off_and_what_it_assumes(
     done = run_cli("evaluate", tmp_path / "m.model", tmp_path / "valid.agg")
     assert (done.code, done.err) == (0, "")
     expected = agglearn.score_tables(model, known.tables(3_000, 1))
-    assert f"NLLH     {expected.nllh:.4f} ± {expected.nllh_se:.4f}" in done.out
+    assert f"NLLH      {expected.nllh:.4f} ± {expected.nllh_se:.4f}" in done.out
     for said in ("log loss", "AUC", "as the model itself expects it", "would be by chance", "too high"):
         assert said in done.out
     assert expected.calibration.worst[0].name in done.out

@@ -110,10 +110,12 @@ def test_fresh_records_gain_more_from_the_tables_that_rank_first(
         codes, y = schema.encode(log.fresh), schema.encode_labels(log.fresh)[0] == 1
         base = nllh(y, model.field.log_odds(codes))
         first = [table.features for table in suggest_tables(model, pairs, 4000, top=4)]
-        cells = sum(cells_of(scope, schema) for scope in first)
+        cells = sum(cells_of(scope, schema).size for scope in first)
         every = [scope for scope in combinations(schema.names, 3) if scope not in first]
         draws = [[every[i] for i in rng.choice(len(every), 4, replace=False)] for _ in range(200)]
-        near = sorted(draws, key=lambda scopes: abs(sum(cells_of(s, schema) for s in scopes) - cells))[:2]
+        near = sorted(draws, key=lambda scopes: abs(sum(cells_of(s, schema).size for s in scopes) - cells))[
+            :2
+        ]
         for scopes, found in ((first, gains), *((scopes, random) for scopes in near)):
             wider = fit(tables_of(log.train, pairs, scopes), SETTINGS)
             found.append(nllh(y, wider.field.log_odds(codes)) - base)
@@ -155,7 +157,7 @@ def test_the_budget_the_number_and_the_size_are_kept(
         assert 0 < len(found) <= top
         assert sum(table.cells for table in found) <= budget
         assert all(3 <= len(table.features) <= size for table in found)
-        assert all(table.cells == cells_of(table.features, pairs.schema) for table in found)
+        assert all(table.cells == cells_of(table.features, pairs.schema).size for table in found)
         assert [t.gain for t in found] == sorted((t.gain for t in found), reverse=True)
         for a, b in combinations(found, 2):
             assert not set(a.features) <= set(b.features)

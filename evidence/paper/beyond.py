@@ -31,7 +31,7 @@ from evidence.figures import BLUE, GREEN, GREY, ORANGE, figure
 from evidence.page import picture, spread, table
 from evidence.paper.nllh_fits import Logistic, choose, fit_field, judge
 from evidence.runner import Cell, Results, Value
-from evidence.splits import DATA_SETS, TITLES, PaperSplit, Part, split
+from evidence.splits import DATA_SETS, TITLES, Part, Split, split
 
 TITLE = "Beyond the paper: what aggregation costs, and tables of three features"
 
@@ -48,14 +48,14 @@ TRIPLES = {
     "logistic": "logistic, pairs",
     "logistic_triples": "logistic, pairs and triples",
 }
-Choose = Callable[[Callable[[float], LogOddsModel], PaperSplit], float]
+Choose = Callable[[Callable[[float], LogOddsModel], Split], float]
 _LEAVES = (4, 8, 16, 32)
 _RATE = 0.1
 _TRIPLE_GRID = (256.0, 64.0, 16.0, 4.0, 1.0)  # falling: a strong penalty is fitted soon
 
 
 @dataclass(frozen=True)
-class Config:
+class Sizes:
     """Sizes: which splits, the share of the records, the most trees, and which features of Adult."""
 
     seeds: tuple[int, ...]
@@ -65,8 +65,8 @@ class Config:
     adult_features: tuple[str, ...] | None
 
 
-FULL = Config(seeds=(0, 1, 2, 3), triple_seeds=(0, 1, 2), share=1.0, trees=300, adult_features=None)
-QUICK = Config(
+FULL = Sizes(seeds=(0, 1, 2, 3), triple_seeds=(0, 1, 2), share=1.0, trees=300, adult_features=None)
+QUICK = Sizes(
     seeds=(0, 1),
     triple_seeds=(0,),
     share=0.25,
@@ -75,7 +75,7 @@ QUICK = Config(
 )
 
 
-def cells(config: Config) -> list[Cell]:
+def cells(config: Sizes) -> list[Cell]:
     """A cell for each data set and split, and one for each split of Adult with triples."""
     runs = [
         Cell(
@@ -97,16 +97,16 @@ def cells(config: Config) -> list[Cell]:
     return runs + triples
 
 
-def _settings(name: str, seed: int, config: Config) -> Value:
+def _settings(name: str, seed: int, config: Sizes) -> Value:
     features = list(_features(name, config) or ["all"])
     return {"data": name, "seed": seed, "share": config.share, "features": features}
 
 
-def _features(name: str, config: Config) -> tuple[str, ...] | None:
+def _features(name: str, config: Sizes) -> tuple[str, ...] | None:
     return config.adult_features if name == "adult" else None
 
 
-def _compare(name: str, seed: int, config: Config) -> Value:
+def _compare(name: str, seed: int, config: Sizes) -> Value:
     parts = split(name, "quantile", seed, features=_features(name, config), share=config.share)
     return {
         "train_rows": len(parts.whole.y),
@@ -117,7 +117,7 @@ def _compare(name: str, seed: int, config: Config) -> Value:
     }
 
 
-def _triples(seed: int, config: Config) -> Value:
+def _triples(seed: int, config: Sizes) -> Value:
     parts, more = (
         split("adult", "quantile", seed, tables=tables, features=config.adult_features, share=config.share)
         for tables in ("pairs", "pairs,triples")
@@ -136,7 +136,7 @@ def _triples(seed: int, config: Config) -> Value:
     }
 
 
-def _field(parts: PaperSplit, choose: Choose = choose) -> Value:
+def _field(parts: Split, choose: Choose = choose) -> Value:
     def on_train(l2: float) -> LogOddsModel:
         return fit_field(parts.train, FitSettings(lambda_theta=l2, seed=parts.seed))
 
@@ -145,12 +145,12 @@ def _field(parts: PaperSplit, choose: Choose = choose) -> Value:
     return {"nllh": judge(model, parts.test), "lambda": l2}
 
 
-def _logistic(parts: PaperSplit, choose: Choose = choose) -> Value:
+def _logistic(parts: Split, choose: Choose = choose) -> Value:
     l2 = choose(Logistic(parts.train).fit, parts)
     return {"nllh": judge(Logistic(parts.whole).fit(l2), parts.test), "lambda": l2}
 
 
-def _first_peak(fit_train: Callable[[float], LogOddsModel], parts: PaperSplit) -> float:
+def _first_peak(fit_train: Callable[[float], LogOddsModel], parts: Split) -> float:
     """The penalty of the falling grid after which NLLH on the validation records falls."""
     best, at = -np.inf, _TRIPLE_GRID[0]
     for l2 in _TRIPLE_GRID:
@@ -178,7 +178,7 @@ def _coded(part: Part) -> _Matrix:
     return _Matrix(part.codes.T.astype(np.float64), categories)
 
 
-def _raw(parts: PaperSplit, which: str) -> _Matrix:
+def _raw(parts: Split, which: str) -> _Matrix:
     """Columns of numbers as they are, columns of text as categories."""
     part: Part = getattr(parts, which)
     records = parts.raw[which]
@@ -191,7 +191,7 @@ def _raw(parts: PaperSplit, which: str) -> _Matrix:
     return _Matrix(np.column_stack(columns).astype(np.float64), categories)
 
 
-def _boosting(parts: PaperSplit, matrices: Mapping[str, _Matrix], config: Config) -> Value:
+def _boosting(parts: Split, matrices: Mapping[str, _Matrix], config: Sizes) -> Value:
     """Gradient boosting, its leaves and trees chosen on the validation records."""
     with threadpool_limits(1):  # trees so small that threads wait for each other longer than they work
         found = [_best_trees(parts, matrices, leaves, config.trees) for leaves in _LEAVES]
@@ -202,7 +202,7 @@ def _boosting(parts: PaperSplit, matrices: Mapping[str, _Matrix], config: Config
 
 
 def _best_trees(
-    parts: PaperSplit, matrices: Mapping[str, _Matrix], leaves: int, trees: int
+    parts: Split, matrices: Mapping[str, _Matrix], leaves: int, trees: int
 ) -> tuple[float, int, int]:
     """NLLH on the validation records with the best number of trees, the leaves, and that number."""
     model = _trees(matrices["train"], leaves, trees).fit(matrices["train"].values, parts.train.y)

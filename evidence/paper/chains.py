@@ -32,7 +32,7 @@ from evidence.paper.published import (
     NOTEBOOK_TABLES,
 )
 from evidence.runner import Cell, Results, Value
-from evidence.splits import DATA_SETS, TITLES, PaperSplit, split
+from evidence.splits import DATA_SETS, TITLES, Split, split
 
 TITLE = "Number of chains"
 
@@ -97,7 +97,7 @@ def section(results: Results, images: Path) -> list[str]:
 
 
 @lru_cache(maxsize=1)
-def _split(name: str, tables: str, share: float) -> PaperSplit:
+def _split(name: str, tables: str, share: float) -> Split:
     return split(name, "width", 0, tables=tables, share=share)
 
 

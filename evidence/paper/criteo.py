@@ -33,13 +33,13 @@ from evidence.figures import BLUE, GREEN, GREY, ORANGE, figure
 from evidence.page import picture, table
 from evidence.paper import criteo_files, published
 from evidence.paper.criteo_simulated import AdKddSizes
-from evidence.paper.criteo_stages import Config, adkdd_files, adkdd_tables, attribution_files
+from evidence.paper.criteo_stages import Sizes, adkdd_files, adkdd_tables, attribution_files
 from evidence.runner import Cell, Results, Value
 from evidence.timing import in_process
 
 TITLE = "The Criteo data sets (Table 4)"
 
-FULL = Config(
+FULL = Sizes(
     attribution_rows=16_000_000,
     attribution_modalities=700,
     adkdd=AdKddSizes(
@@ -60,7 +60,7 @@ FULL = Config(
     logistic_iterations=60,
     naive_bayes_iterations=30,
 )
-QUICK = Config(
+QUICK = Sizes(
     attribution_rows=200_000,
     attribution_modalities=60,
     adkdd=AdKddSizes(
@@ -106,7 +106,7 @@ _THE_PAPERS = {
 }
 
 
-def cells(config: Config) -> list[Cell]:
+def cells(config: Sizes) -> list[Cell]:
     """What is run: the files, the streams, and models on each."""
     origins = {
         "attribution": _origin(criteo_files.published_attribution()),
@@ -140,7 +140,7 @@ def _origin(files: object) -> str:
     return "simulated" if files is None else "published"
 
 
-def _alone(config: Config, origin: str, call: str) -> Value:
+def _alone(config: Sizes, origin: str, call: str) -> Value:
     """Do a step in a process of its own, so that its peak of memory is its own."""
     if origin == "attribution":  # here, where it can be said what is missing
         criteo_files.attribution(config.attribution_rows, config.attribution_modalities)

@@ -23,13 +23,14 @@ from scipy.optimize import minimize
 from scipy.special import expit
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from agglearn.aggregation.stream import Columns, TargetEncoding, learn_schema
 from agglearn.aggregation.tally import Tally
 from agglearn.field.kernels.score import score_codes, tally
 from agglearn.field.layout import Layout
 from agglearn.field.problem import Problem, make_problem
 from agglearn.judge.baselines import LogOddsModel, naive_bayes, pair_models
-from agglearn.records.learn import Coding
+from agglearn.records.first_pass import learn_schema
+from agglearn.records.options import Coding, TargetEncoding
+from agglearn.records.roles import Columns
 from agglearn.records.sources import Source
 from agglearn.records.split import assign
 from agglearn.schema.features import Codes
@@ -40,7 +41,7 @@ from agglearn.tables.table import Scope, Table
 from agglearn.train.loop import begin, fit, iterate
 from agglearn.train.settings import FitSettings
 from evidence.paper.nllh_fits import PAPERS_METHOD
-from evidence.speed.problems import HeldOut
+from evidence.splits import HeldOut
 from evidence.timing import THREADS
 
 Floats = npt.NDArray[np.float64]

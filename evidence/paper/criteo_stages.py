@@ -15,14 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from agglearn.aggregation.stream import Columns, Split, learn_schema
 from agglearn.datasets import CRITEO_ATTRIBUTION_FEATURES
 from agglearn.datasets.criteo import ADKDD_FEATURES
 from agglearn.field.layout import Layout
 from agglearn.field.problem import layout_of, make_problem
 from agglearn.judge.scores import nllh
 from agglearn.receive import read_adkdd
-from agglearn.records.learn import Coding
+from agglearn.records.first_pass import learn_schema
+from agglearn.records.options import Coding, Split
+from agglearn.records.roles import Columns
 from agglearn.records.split import assign
 from agglearn.schema.schema import Schema
 from agglearn.tables.data import AggregatedData
@@ -53,7 +54,7 @@ _RAREST = 21  # records of a value of Criteo Attribution that is not folded with
 
 
 @dataclass(frozen=True)
-class Config:
+class Sizes:
     """How large everything is.
 
     Attributes
@@ -90,7 +91,7 @@ class Config:
         return FitSettings(chains=self.chains, iterations=self.iterations)
 
 
-def _kept(config: Config, name: str) -> Streamed:
+def _kept(config: Sizes, name: str) -> Streamed:
     """Where the tables and records of a data set are kept."""
     if name == "attribution":
         source = criteo_files.attribution(config.attribution_rows, config.attribution_modalities)
@@ -102,7 +103,7 @@ def _kept(config: Config, name: str) -> Streamed:
     return Streamed(folder / "-".join([name, *map(str, sizes), str(config.raw_most)]))
 
 
-def _ready(config: Config, name: str) -> Streamed:
+def _ready(config: Sizes, name: str) -> Streamed:
     """The same, made if someone has removed it."""
     kept = _kept(config, name)
     if not kept.tables.exists():
@@ -117,13 +118,13 @@ def _bytes(paths: list[Path]) -> int:
 # -- the files -----------------------------------------------------------------------------------
 
 
-def attribution_files(config: Config) -> Found:
+def attribution_files(config: Sizes) -> Found:
     """Find or write Criteo Attribution."""
     source = criteo_files.attribution(config.attribution_rows, config.attribution_modalities)
     return {"simulated": source.simulated, "rows": source.rows, "bytes": _bytes([source.path])}
 
 
-def adkdd_files(config: Config) -> Found:
+def adkdd_files(config: Sizes) -> Found:
     """Find or write the AdKDD records."""
     files = criteo_files.adkdd(config.adkdd)
     paths = [*files.records, files.more]
@@ -136,7 +137,7 @@ def adkdd_files(config: Config) -> Found:
     }
 
 
-def adkdd_tables(config: Config) -> Found:
+def adkdd_tables(config: Sizes) -> Found:
     """Find or write the noisy AdKDD tables."""
     files = criteo_files.adkdd(config.adkdd, tables=True)
     return {"simulated": files.simulated, "bytes": _bytes(list(files.tables()))}
@@ -145,7 +146,7 @@ def adkdd_tables(config: Config) -> Found:
 # -- from files to tables ------------------------------------------------------------------------
 
 
-def attribution_stream(config: Config) -> Found:
+def attribution_stream(config: Sizes) -> Found:
     """Stream Criteo Attribution into tables: one pass for the vocabularies, one for the counts."""
     source = criteo_files.attribution(config.attribution_rows, config.attribution_modalities)
     into = _kept(config, "attribution")
@@ -167,7 +168,7 @@ def attribution_stream(config: Config) -> Found:
     return _streamed(rows, began, into) | {"learn_seconds": round(learnt, 1)}
 
 
-def encoded_stream(config: Config) -> Found:
+def encoded_stream(config: Sizes) -> Found:
     """Learn target encodings on held-out records, and stream the others through them into tables."""
     files = criteo_files.adkdd(config.adkdd)
     into = _kept(config, "encoded")
@@ -198,7 +199,7 @@ def _shape(data: AggregatedData) -> Found:
     return {"tables": len(data.tables), "cells": data.n_cells, "cards": list(data.schema.cards)}
 
 
-def raw_receive(config: Config) -> Found:
+def raw_receive(config: Sizes) -> Found:
     """Receive the noisy tables, and keep those that a field can be fitted to."""
     files = criteo_files.adkdd(config.adkdd, tables=True)
     into = _kept(config, "raw")
@@ -229,7 +230,7 @@ _STREAMS = {"attribution": attribution_stream, "encoded": encoded_stream, "raw":
 # -- models --------------------------------------------------------------------------------------
 
 
-def _judges(config: Config, name: str, schema: Schema) -> Judges:
+def _judges(config: Sizes, name: str, schema: Schema) -> Judges:
     if name == "attribution":
         into = _ready(config, name)
         return Judges(encoded(into.records("valid"), schema), encoded(into.records("test"), schema))
@@ -237,14 +238,14 @@ def _judges(config: Config, name: str, schema: Schema) -> Judges:
     return Judges(encoded(files.valid(), schema), encoded(files.test(), schema))
 
 
-def fit_baselines(config: Config, name: str) -> Found:
+def fit_baselines(config: Sizes, name: str) -> Found:
     """Naive Bayes and the best pair."""
     data = _ready(config, name).load()
     judges = _judges(config, name, data.schema)
     return {"models": baselines(data, judges, config.naive_bayes_iterations)}
 
 
-def true_score(config: Config, name: str) -> Found:
+def true_score(config: Sizes, name: str) -> Found:
     """NLLH of the probabilities that simulated test records were drawn with; nothing for published ones."""
     if name == "attribution":
         source = criteo_files.attribution(config.attribution_rows, config.attribution_modalities)
@@ -262,7 +263,7 @@ def true_score(config: Config, name: str) -> Found:
     return {"nllh": round(nllh(y, log_odds), 5), "test_rows": len(y), "positives": int(y.sum())}
 
 
-def fit_to_tables(config: Config, name: str) -> Found:
+def fit_to_tables(config: Sizes, name: str) -> Found:
     """The field, its penalty chosen on validation records, and by its rule from the tables alone."""
     data = _ready(config, name).load()
     judges = _judges(config, name, data.schema)
@@ -273,7 +274,7 @@ def fit_to_tables(config: Config, name: str) -> Found:
     return {"models": found, **_shape(data)}
 
 
-def fit_to_sample(config: Config, name: str) -> Found:
+def fit_to_sample(config: Sizes, name: str) -> Found:
     """The logistic on sampled records, and the field on the tables of the same records."""
     kept = _ready(config, name)
     if name == "raw":
@@ -293,7 +294,7 @@ def fit_to_sample(config: Config, name: str) -> Found:
     }
 
 
-def _fit_raw_sample(config: Config, kept: Streamed) -> Found:
+def _fit_raw_sample(config: Sizes, kept: Streamed) -> Found:
     """The logistic on raw features: all of them, and those that the field has."""
     whole = load_schema(kept.folder / "schema.json")
     few = load_schema(kept.tables)

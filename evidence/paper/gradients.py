@@ -27,7 +27,7 @@ from evidence.paper.notebook import LAMBDA_THETA, Notebook, authors_training, co
 from evidence.paper.published import CHAINS, NOTEBOOK_GRADIENTS, NOTEBOOK_TABLES
 from evidence.runner import Cell, Results, Value
 from evidence.speed.curves import learning_curve
-from evidence.splits import PaperSplit, split
+from evidence.splits import Split, split
 
 TITLE = "Rescaled against plain gradient"
 
@@ -109,7 +109,7 @@ Point = tuple[int, float, float]  # iteration, seconds, NLLH
 
 
 @lru_cache(maxsize=1)
-def _split(tables: str, share: float) -> PaperSplit:
+def _split(tables: str, share: float) -> Split:
     return split("adult", "width", 0, tables=tables, share=share)
 
 
@@ -140,7 +140,7 @@ def _default_curve(seed: int, config: Sizes) -> Value:
     return trained(_split("pairs", config.share), settings)
 
 
-def trained(data: PaperSplit, settings: FitSettings) -> Value:
+def trained(data: Split, settings: FitSettings) -> Value:
     """The learning curve of one training on all training records, thinned out."""
     _warm_up(data, settings.chains)
     curve = learning_curve(data.whole.data, settings, data.test.held_out)
@@ -153,7 +153,7 @@ def trained(data: PaperSplit, settings: FitSettings) -> Value:
 
 
 @lru_cache
-def _warm_up(data: PaperSplit, chains: int | None) -> None:
+def _warm_up(data: Split, chains: int | None) -> None:
     """Have every kernel compiled before anything is timed."""
     for gradient in GRADIENTS:
         settings = FitSettings(chains=chains, iterations=20, gradient=gradient)

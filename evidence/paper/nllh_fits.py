@@ -19,7 +19,7 @@ from agglearn.train.loop import begin, fit, iterate
 from agglearn.train.settings import FitSettings
 from evidence.paper import published
 from evidence.runner import Value
-from evidence.splits import PaperSplit, Part
+from evidence.splits import Part, Split
 from evidence.timing import THREADS
 
 GRID = tuple(2.0**k for k in range(11))  # the paper's "log 2 scale"
@@ -45,7 +45,7 @@ PAPERS_METHOD = FitSettings(
 independent start, nothing averaged. Only the shrinking of μ is ours, toward its start instead of 0."""
 
 
-def models_of(split: PaperSplit, naive_bayes_iterations: int) -> Value:
+def models_of(split: Split, naive_bayes_iterations: int) -> Value:
     """Every model of the table, by name: its NLLH on the test records and what was chosen."""
     return {
         **_logistics(split),
@@ -84,7 +84,7 @@ class Logistic:
         return model
 
 
-def choose(fit_train: Callable[[float], LogOddsModel], split: PaperSplit) -> float:
+def choose(fit_train: Callable[[float], LogOddsModel], split: Split) -> float:
     """The penalty of the greatest NLLH on the validation records."""
     return climb(GRID, lambda l2: judge(fit_train(l2), split.valid), FIRST)
 
@@ -92,7 +92,7 @@ def choose(fit_train: Callable[[float], LogOddsModel], split: PaperSplit) -> flo
 def _chosen(
     fit_train: Callable[[float], LogOddsModel],
     fit_whole: Callable[[float], LogOddsModel],
-    split: PaperSplit,
+    split: Split,
     name: str,
 ) -> Value:
     """A penalised model, its penalty chosen on validation records and on the test records."""
@@ -104,7 +104,7 @@ def _chosen(
     }
 
 
-def _logistics(split: PaperSplit) -> Value:
+def _logistics(split: Split) -> Value:
     return _chosen(Logistic(split.train).fit, Logistic(split.whole).fit, split, "logistic")
 
 
@@ -114,7 +114,7 @@ def fit_field(part: Part, settings: FitSettings) -> LogOddsModel:
     return LogOddsModel(part.layout, fitted.theta, fitted.intercept)
 
 
-def _fields(split: PaperSplit) -> Value:
+def _fields(split: Split) -> Value:
     settings = FitSettings(seed=split.seed)
 
     def fitter(part: Part) -> Callable[[float], LogOddsModel]:
@@ -132,7 +132,7 @@ def _fields(split: PaperSplit) -> Value:
     }
 
 
-def _naive_bayes(split: PaperSplit, iterations: int) -> Value:
+def _naive_bayes(split: Split, iterations: int) -> Value:
     train, whole = split.train.over("singles"), split.whole.over("singles")
 
     def valid_score(l2: float) -> float:
@@ -172,7 +172,7 @@ def path(part: Part, judged_on: Part, l2: float, iterations: int) -> list[float]
     return scores
 
 
-def _best_pairs(split: PaperSplit) -> Value:
+def _best_pairs(split: Split) -> Value:
     chosen = max((_best_pair(split.train, split.valid, l2) for l2 in PAIR_GRID), key=lambda found: found[0])
     (model,) = pair_models(split.whole.problem, chosen[1], [chosen[2].pair])
     best = max((_best_pair(split.whole, split.test, l2) for l2 in PAIR_GRID), key=lambda found: found[0])
@@ -186,7 +186,7 @@ def _best_pairs(split: PaperSplit) -> Value:
     }
 
 
-def pair_names(split: PaperSplit, model: PairModel) -> list[str]:
+def pair_names(split: Split, model: PairModel) -> list[str]:
     """The two features of a pair."""
     return [split.whole.schema.names[f] for f in model.pair]
 

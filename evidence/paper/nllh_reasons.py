@@ -19,7 +19,7 @@ from agglearn.train.settings import FitSettings
 from evidence.paper import published
 from evidence.paper.nllh_fits import NAIVE_BAYES_GRID, PAIR_GRID, PAPERS_METHOD, fit_field, judge
 from evidence.runner import Cell, Value
-from evidence.splits import PaperSplit, Part, numeric_columns, split
+from evidence.splits import Part, Split, numeric_columns, split
 
 L2 = 16.0  # at which bins are compared: the best or next to it for both models, on both data sets
 NOTEBOOK_LAMBDAS = (10.0, 100.0)
@@ -80,7 +80,7 @@ def _optimiser(name: str, share: float) -> Value:
     }
 
 
-def _descent(parts: PaperSplit, l2: float) -> dict[str, list[float]]:
+def _descent(parts: Split, l2: float) -> dict[str, list[float]]:
     """NLLH on training and test records after some steps, as the authors' code takes them.
 
     θ ← θ − α (ĉ − c + 2λθ) / (2λ + (c + ĉ)/2) with α = 0.01 and ĉ the expected positives of each cell; the
@@ -143,6 +143,6 @@ def _logistic(part: Part, l2: float) -> LogOddsModel:
     return logistic(part.codes, part.y, part.layout, l2, max_iter=published.LOGISTIC_ITERATIONS)
 
 
-def _both(model: LogOddsModel, parts: PaperSplit) -> list[float]:
+def _both(model: LogOddsModel, parts: Split) -> list[float]:
     """NLLH on training and on test records."""
     return [judge(model, parts.whole), judge(model, parts.test)]

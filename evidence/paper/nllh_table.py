@@ -52,7 +52,7 @@ SHOWN = ("logistic", "field", "naive_bayes_stopped", "best_pair")
 
 
 @dataclass(frozen=True)
-class Config:
+class Sizes:
     """Sizes: which splits, the share of the records that is used, and how long Naive Bayes is trained."""
 
     adult_seeds: tuple[int, ...]
@@ -65,14 +65,14 @@ class Config:
         return self.adult_seeds if name == "adult" else self.bank_seeds
 
 
-FULL = Config(
+FULL = Sizes(
     adult_seeds=(0, 1, 2, 3),
     bank_seeds=(0, 1, 2),
     share=1.0,
     naive_bayes_iterations=50,
     with_reasons=True,
 )
-QUICK = Config(
+QUICK = Sizes(
     adult_seeds=(0, 1, 2),
     bank_seeds=(0, 1),
     share=0.25,
@@ -81,7 +81,7 @@ QUICK = Config(
 )
 
 
-def cells(config: Config) -> list[Cell]:
+def cells(config: Sizes) -> list[Cell]:
     """A cell for each data set, binning and split, and those that tell the reasons of a difference."""
     runs = [
         Cell(
@@ -102,7 +102,7 @@ def cells(config: Config) -> list[Cell]:
     return runs + (reasons(DATA_SETS, config.share) if config.with_reasons else [])
 
 
-def _run(name: str, binning: str, seed: int, config: Config) -> Value:
+def _run(name: str, binning: str, seed: int, config: Sizes) -> Value:
     parts = split(name, binning, seed, share=config.share)
     return {
         "train_rows": len(parts.whole.y),

@@ -35,7 +35,7 @@ from evidence.paper.published import (
     NOTEBOOK_TABLES,
 )
 from evidence.runner import Cell, Results, Value
-from evidence.splits import PaperSplit, Part, split
+from evidence.splits import Part, Split, split
 
 TITLE = "The two penalties"
 
@@ -128,7 +128,7 @@ def _row(method: Method, seed: int, lambda_theta: float, columns: Sequence[float
 
 
 @lru_cache(maxsize=1)
-def _split(method: Method, seed: int, share: float) -> PaperSplit:
+def _split(method: Method, seed: int, share: float) -> Split:
     tables = NOTEBOOK_TABLES if method.authors else "pairs"
     return split("bank", method.binning, seed, tables=tables, share=share * method.share)
 

@@ -36,7 +36,7 @@ from evidence.paper import published
 from evidence.paper.criteo_models import encoded, learn_encoded_schema, tables_of
 from evidence.paper.nllh_fits import PAPERS_METHOD
 from evidence.runner import Cell, Results, Value
-from evidence.speed.problems import HeldOut
+from evidence.splits import HeldOut
 from evidence.timing import THREADS
 
 Floats = npt.NDArray[np.float64]
@@ -51,7 +51,7 @@ _RED, _BROWN = "#b3282d", "#6e4a2e"
 
 
 @dataclass(frozen=True)
-class Config:
+class Sizes:
     """Records of the simulated log, its modalities and those of its encodings, and how long is trained."""
 
     rows: int
@@ -64,7 +64,7 @@ class Config:
     lambda_theta: float
 
 
-FULL = Config(
+FULL = Sizes(
     rows=400_000,
     held_out_rows=200_000,
     test_rows=100_000,
@@ -74,7 +74,7 @@ FULL = Config(
     iterations=200,
     lambda_theta=256.0,
 )
-QUICK = Config(
+QUICK = Sizes(
     rows=60_000,
     held_out_rows=30_000,
     test_rows=20_000,
@@ -128,7 +128,7 @@ RUNS = {
 }
 
 
-def cells(config: Config) -> list[Cell]:
+def cells(config: Sizes) -> list[Cell]:
     """A cell for each line."""
     return [
         Cell(name, {"config": asdict(config), "run": asdict(run)}, partial(measure, config, run))
@@ -137,7 +137,7 @@ def cells(config: Config) -> list[Cell]:
 
 
 @lru_cache(maxsize=1)
-def simulated(config: Config) -> tuple[Problem, HeldOut]:
+def simulated(config: Sizes) -> tuple[Problem, HeldOut]:
     """The tables of a target-encoded ads log, and records that none of them counts."""
     log = AdsLog(max_modalities=config.modalities, click_rate=0.1, seed=3)
     train, held_out, test = (
@@ -149,7 +149,7 @@ def simulated(config: Config) -> tuple[Problem, HeldOut]:
     return make_problem(data), encoded(test, schema)
 
 
-def measure(config: Config, run: Run) -> Value:
+def measure(config: Sizes, run: Run) -> Value:
     """NLLH on fresh records after each iteration, and how often the guard halved the steps."""
     problem, test = simulated(config)
     curve, scales = [], []
@@ -166,7 +166,7 @@ def measure(config: Config, run: Run) -> Value:
     }
 
 
-def _iterations(problem: Problem, config: Config, run: Run) -> Iterator[tuple[Floats, float, float]]:
+def _iterations(problem: Problem, config: Sizes, run: Run) -> Iterator[tuple[Floats, float, float]]:
     """θ, its intercept and the factor of the guard after each iteration."""
     settings = _settings(problem, config, run)
     engine, mu0, state = begin(problem, settings, THREADS)
@@ -211,7 +211,7 @@ def _papers_step(
     weights.intercept -= steps.step_theta * (expected.positives / problem.positives - 1)
 
 
-def _settings(problem: Problem, config: Config, run: Run) -> FitSettings:
+def _settings(problem: Problem, config: Sizes, run: Run) -> FitSettings:
     base = FitSettings(tolerance=0.0)
     if run.steps is not None:
         mu, theta = (length * problem.layout.n_tables for length in run.steps)  # in units of 1/tables

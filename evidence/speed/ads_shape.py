@@ -16,18 +16,20 @@ from agglearn.train.loop import begin, iterate
 from agglearn.train.settings import FitSettings
 from evidence.speed.curves import learning_curve
 from evidence.speed.parts import watching
-from evidence.speed.problems import HeldOut, ads_fresh, ads_tables
-from evidence.speed.sizes import Config
-from evidence.timing import THREADS, Result, at_least, at_most, in_process, not_measured
+from evidence.speed.sizes import Sizes
+from evidence.speed.targets import Result, at_least, at_most, not_measured
+from evidence.splits import HeldOut, ads_fresh, ads_tables
+from evidence.timing import THREADS, in_process
 
-SUBJECT = "ads_shape"
+TITLE = "Ads shape"
+SECTION = "ads_shape"
 _WHOLE_RUN = 500  # iterations of a run, to which the measured ones are projected
 _SHARE_OF_BEST = 0.95  # of the NLLH that the Metropolis run ends with
 _PATIENCE = 2  # times the iterations of Metropolis that Gibbs may take to get there
 _EXACT = 10**6  # modalities up to which Gibbs draws exactly: all
 
 
-def run(config: Config) -> list[Result]:
+def run(config: Sizes) -> list[Result]:
     """Measure the parts of an iteration, and Metropolis against Gibbs."""
     log = AdsLog(max_modalities=config.ads_modalities, seed=1)
     data = ads_tables(log, config.ads_rows)
@@ -39,7 +41,7 @@ def run(config: Config) -> list[Result]:
     return [*results, *_race(data, fresh, config)]
 
 
-def _iterations(config: Config, tables: Path) -> list[Result]:
+def _iterations(config: Sizes, tables: Path) -> list[Result]:
     code = (
         "from evidence.speed.ads_shape import measure_iterations\n"
         f"result = measure_iterations({str(tables)!r}, {config.ads_chains}, {config.ads_iterations})"
@@ -50,14 +52,14 @@ def _iterations(config: Config, tables: Path) -> list[Result]:
     hours = (measured["start_s"] + _WHOLE_RUN * measured["iteration_s"]) / 3600
     times: dict[str, Any] = {k: measured[k] for k in ("start_s", "iteration_s")}
     what = f"{_WHOLE_RUN} iterations, projected from {config.ads_iterations}"
-    results = [at_most(SUBJECT, what, hours, 1.0, "h", setting=shape, **times)]
+    results = [at_most(SECTION, what, hours, 1.0, "h", setting=shape, **times)]
     shares = {part: spent for part, spent in parts.items() if part != "sweep"}
     shares["all else"] = measured["iteration_s"] - sum(parts.values())
     for part, spent in shares.items():
         what = f"time of {part} / the sweep's"
-        results.append(at_most(SUBJECT, what, spent / sweep, 0.5, setting=shape, part_s=spent, sweep_s=sweep))
+        results.append(at_most(SECTION, what, spent / sweep, 0.5, setting=shape, part_s=spent, sweep_s=sweep))
     peak = measured["peak_bytes"] / 2**30
-    return [*results, at_most(SUBJECT, "peak memory of the process", peak, 6, "GiB", setting=shape)]
+    return [*results, at_most(SECTION, "peak memory of the process", peak, 6, "GiB", setting=shape)]
 
 
 def measure_iterations(tables: str, chains: int, iterations: int) -> dict[str, Any]:
@@ -82,7 +84,7 @@ def measure_iterations(tables: str, chains: int, iterations: int) -> dict[str, A
     }
 
 
-def _race(data: AggregatedData, fresh: HeldOut, config: Config) -> list[Result]:
+def _race(data: AggregatedData, fresh: HeldOut, config: Sizes) -> list[Result]:
     """Time to the same NLLH with Metropolis proposals and with exact draws."""
     n = config.race_iterations
     proposing = FitSettings(chains=config.race_chains, growth=1, iterations=n, tolerance=0.0)
@@ -95,9 +97,9 @@ def _race(data: AggregatedData, fresh: HeldOut, config: Config) -> list[Result]:
     what = "time to the same NLLH, exact Gibbs / Metropolis"
     setting = f"{config.race_chains:,} chains from the start, to {goal:.4f} on fresh records"
     if gibbs[-1][1] < goal:
-        return [not_measured(SUBJECT, what, f"Gibbs had {gibbs[-1][1]:.4f} after {_PATIENCE * n} iterations")]
+        return [not_measured(SECTION, what, f"Gibbs had {gibbs[-1][1]:.4f} after {_PATIENCE * n} iterations")]
     quick = next(seconds for seconds, score in metropolis if score >= goal)
     slow = gibbs[-1][0]
-    result = at_least(SUBJECT, what, slow / quick, 3, setting=setting, metropolis_s=quick, gibbs_s=slow)
+    result = at_least(SECTION, what, slow / quick, 3, setting=setting, metropolis_s=quick, gibbs_s=slow)
     result.curves = {"Metropolis": metropolis, "exact Gibbs": gibbs}
     return [result]

@@ -17,14 +17,16 @@ import pyarrow.parquet as pq
 
 import agglearn
 from agglearn.datasets import AdsLog
-from evidence.speed.sizes import Config
-from evidence.timing import THREADS, Result, at_least, at_most, each_warm, in_process, seconds
+from evidence.speed.sizes import Sizes
+from evidence.speed.targets import Result, at_least, at_most
+from evidence.timing import THREADS, each_warm, in_process, seconds
 
-SUBJECT = "aggregation"
+TITLE = "Aggregation"
+SECTION = "aggregation"
 _LIMIT = 2 << 30
 
 
-def run(config: Config) -> list[Result]:
+def run(config: Sizes) -> list[Result]:
     """Measure all of it."""
     log = AdsLog(seed=1)
     with tempfile.TemporaryDirectory() as folder:
@@ -71,7 +73,7 @@ def _polars(frame: Any, pairs: list[tuple[str, str]]) -> Any:
     return all_pairs
 
 
-def _in_memory(log: AdsLog, config: Config) -> list[Result]:
+def _in_memory(log: AdsLog, config: Sizes) -> list[Result]:
     codes, y = log.sample(config.aggregate_rows, seed=0)
     table = log.to_table(codes, y)
     schema = agglearn.aggregate(
@@ -92,11 +94,11 @@ def _in_memory(log: AdsLog, config: Config) -> list[Result]:
     size = f"{len(_pairs(log))} pair tables of {config.aggregate_rows:,} × {len(log.names)} codes"
     return [
         at_least(
-            SUBJECT, "codes in memory, DuckDB's time / ours", duck / ours, 5,
+            SECTION, "codes in memory, DuckDB's time / ours", duck / ours, 5,
             setting=size, ours_s=ours, rival_s=duck, way=way,
         ),
         at_least(
-            SUBJECT, "codes in memory, Polars's time / ours", polars / ours, 5,
+            SECTION, "codes in memory, Polars's time / ours", polars / ours, 5,
             setting=size, ours_s=ours, rival_s=polars,
         ),
     ]  # fmt: skip
@@ -112,7 +114,7 @@ def _write(log: AdsLog, rows: int, path: Path) -> None:
         writer.close()
 
 
-def _from_parquet(log: AdsLog, config: Config, folder: Path) -> list[Result]:
+def _from_parquet(log: AdsLog, config: Sizes, folder: Path) -> list[Result]:
     path = folder / "log.parquet"
     _write(log, config.aggregate_rows, path)
     connection = duckdb.connect(config={"threads": THREADS})
@@ -127,13 +129,13 @@ def _from_parquet(log: AdsLog, config: Config, folder: Path) -> list[Result]:
     size = f"{config.aggregate_rows:,} records, end to end"
     return [
         at_least(
-            SUBJECT, "text from Parquet, DuckDB's time / ours", duck / ours, 2,
+            SECTION, "text from Parquet, DuckDB's time / ours", duck / ours, 2,
             setting=size, ours_s=ours, rival_s=duck, way=way,
         )
     ]  # fmt: skip
 
 
-def _at_scale(log: AdsLog, config: Config, folder: Path) -> list[Result]:
+def _at_scale(log: AdsLog, config: Sizes, folder: Path) -> list[Result]:
     measured = {}
     for rows in config.stream_rows:
         path = folder / f"log-{rows}.parquet"
@@ -147,6 +149,6 @@ def _at_scale(log: AdsLog, config: Config, folder: Path) -> list[Result]:
     size = f"{many:,} records from Parquet"
     peak = measured[many]["peak_bytes"] / 2**30
     return [
-        at_most(SUBJECT, "peak memory of a stream", peak, _LIMIT / 2**30, "GiB", setting=size, **detail),
-        at_most(SUBJECT, f"time a record / that of {few:,} records", growth, 1.2, setting=size),
+        at_most(SECTION, "peak memory of a stream", peak, _LIMIT / 2**30, "GiB", setting=size, **detail),
+        at_most(SECTION, f"time a record / that of {few:,} records", growth, 1.2, setting=size),
     ]

@@ -9,7 +9,7 @@ from agglearn.field.problem import make_problem
 from agglearn.tables.data import AggregatedData
 from agglearn.train.loop import begin, iterate
 from agglearn.train.settings import FitSettings
-from evidence.speed.problems import HeldOut
+from evidence.splits import HeldOut
 from evidence.timing import THREADS
 
 Curve = list[tuple[float, float]]

@@ -10,15 +10,17 @@ from agglearn.tables.data import AggregatedData
 from agglearn.train.loop import begin, iterate
 from agglearn.train.settings import FitSettings
 from evidence.speed.parts import watching
-from evidence.speed.problems import ads_tables
-from evidence.speed.sizes import Config
-from evidence.timing import THREADS, Result, at_most, own_times, wall
+from evidence.speed.sizes import Sizes
+from evidence.speed.targets import Result, at_most
+from evidence.splits import ads_tables
+from evidence.timing import THREADS, own_times, wall
 
-SUBJECT = "growth"
+TITLE = "Growth"
+SECTION = "growth"
 _WARM_UP = 3  # iterations before a sweep is timed, so that the weights are those of a fit
 
 
-def run(config: Config) -> list[Result]:
+def run(config: Sizes) -> list[Result]:
     """Measure each growth by itself."""
     large, half = config.ads_modalities, config.ads_modalities // 2
     chains, rows = config.growth_chains, config.ads_rows // 4
@@ -45,7 +47,7 @@ def run(config: Config) -> list[Result]:
 
 def _result(what: str, seconds: list[float], bound: float, setting: str) -> Result:
     before, after = seconds
-    return at_most(SUBJECT, what, after / before, bound, setting=setting, before_s=before, after_s=after)
+    return at_most(SECTION, what, after / before, bound, setting=setting, before_s=before, after_s=after)
 
 
 def _half_of_tables(data: AggregatedData) -> AggregatedData:
@@ -77,5 +79,5 @@ class _Training:
             return parts.lap()["sweep"]
 
 
-def _sweeps(before: _Training, after: _Training, config: Config) -> list[float]:
+def _sweeps(before: _Training, after: _Training, config: Sizes) -> list[float]:
     return own_times([before.sweep, after.sweep], config.sweep_repeat)

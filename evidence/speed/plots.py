@@ -9,7 +9,7 @@ from typing import Any
 import matplotlib as mpl
 
 from evidence.figures import BLUE, GREY, ORANGE, figure
-from evidence.timing import Result, number
+from evidence.speed.targets import Result, number
 
 _ROOM_BELOW = 0.04  # NLLH shown below the best: what comes before is the same rise on any scale
 _BAR = 0.27  # inches a bar

@@ -16,36 +16,38 @@ from agglearn.cli.model import predict
 from agglearn.datasets import AdsLog
 from agglearn.field.kernels.score import score_codes
 from agglearn.field.layout import Layout
-from evidence.speed.problems import adult
-from evidence.speed.sizes import Config
-from evidence.timing import THREADS, Result, at_least, seconds
+from evidence.speed.sizes import Sizes
+from evidence.speed.targets import Result, at_least
+from evidence.splits import split
+from evidence.timing import THREADS, seconds
 
-SUBJECT = "prediction"
+TITLE = "Prediction"
+SECTION = "prediction"
 _TEXT_MODALITIES = 100
 
 
-def run(config: Config) -> list[Result]:
+def run(config: Sizes) -> list[Result]:
     """Measure both."""
     with tempfile.TemporaryDirectory() as folder:
         return [_from_codes(config), _from_text(config, Path(folder))]
 
 
-def _from_codes(config: Config) -> Result:
+def _from_codes(config: Sizes) -> Result:
     """Adult's features, all pairs and singles, with weights at random."""
-    split = adult()
-    features = range(split.layout.n_features)
-    scopes = [*split.layout.scopes, *((f,) for f in features)]
-    layout = Layout.plain(split.layout.cards, scopes)
+    train = split("adult", "quantile", 0).whole
+    features = range(train.layout.n_features)
+    scopes = [*train.layout.scopes, *((f,) for f in features)]
+    layout = Layout.plain(train.layout.cards, scopes)
     rng = np.random.default_rng(0)
     theta = rng.standard_normal(layout.n_cells)
-    codes = split.codes[:, rng.integers(0, split.codes.shape[1], config.code_rows)]
+    codes = train.codes[:, rng.integers(0, train.codes.shape[1], config.code_rows)]
     spent = seconds(lambda: score_codes(codes, layout, theta, -1.0, THREADS), config.repeat)
     setting = f"{config.code_rows:,} records, {layout.n_features} features, {layout.n_tables} tables"
     what = "records a second from codes"
-    return at_least(SUBJECT, what, config.code_rows / spent, 2_000_000, "/s", setting=setting)
+    return at_least(SECTION, what, config.code_rows / spent, 2_000_000, "/s", setting=setting)
 
 
-def _from_text(config: Config, folder: Path) -> Result:
+def _from_text(config: Sizes, folder: Path) -> Result:
     """What ``agglearn predict`` does, called in this process; reading the model is part of it."""
     log = AdsLog(n_features=14, max_modalities=_TEXT_MODALITIES, seed=1)
     records, model, scores = folder / "log.parquet", folder / "log.model", folder / "scores.parquet"
@@ -61,4 +63,4 @@ def _from_text(config: Config, folder: Path) -> Result:
     spent = seconds(through_the_command_line, config.repeat)
     setting = f"{config.text_rows:,} records, {len(log.names)} features, {len(data.tables)} tables"
     what = "records a second from text to scores, in Parquet"
-    return at_least(SUBJECT, what, config.text_rows / spent, 300_000, "/s", setting=setting)
+    return at_least(SECTION, what, config.text_rows / spent, 300_000, "/s", setting=setting)

@@ -28,35 +28,37 @@ from agglearn.field.engines.exact import ExactEngine
 from agglearn.field.problem import make_problem
 from agglearn.tables.data import AggregatedData
 from agglearn.train.loop import Fit, fit
-from evidence.speed.problems import HeldOut, Split, adult
-from evidence.speed.sizes import Config
-from evidence.timing import THREADS, Result, not_measured, plain, seconds
+from evidence.speed.sizes import Sizes
+from evidence.speed.targets import Result, not_measured, plain
+from evidence.splits import HeldOut, Split, split
+from evidence.timing import THREADS, seconds
 
-SUBJECT = "rivals_mbi"
+TITLE = "mbi"
+SECTION = "rivals_mbi"
 _VERSION = "2.0.0"
 _BYTES = 12 << 30
 _WORKER = Path(__file__).with_name("mbi_worker.py")
 
 
-def run(config: Config) -> list[Result]:
+def run(config: Sizes) -> list[Result]:
     """Give mbi more and more features of Adult until it fails; compare on the last it did."""
     what = f"mbi {_VERSION}"
     try:
         python = _environment(install=config.mbi_install)
     except (OSError, RuntimeError) as error:
-        return [not_measured(SUBJECT, what, str(error))]
+        return [not_measured(SECTION, what, str(error))]
     done: tuple[_Problem, dict[str, Any]] | None = None
     failed = ""
-    split = adult()
+    adult = split("adult", "quantile", 0)
     for features in config.mbi_features:
-        problem = _problem(split, features)
+        problem = _problem(adult, features)
         outcome = _mbi(python, problem, config)
         if isinstance(outcome, str):
             failed = f"with {features} features ({problem.states:,} joint states) it {outcome}"
             break
         done = (problem, outcome)
     if done is None:
-        return [not_measured(SUBJECT, what, failed)]
+        return [not_measured(SECTION, what, failed)]
     return _compare(*done, failed, config)
 
 
@@ -72,23 +74,24 @@ class _Problem:
         return 2 * prod(self.data.schema.cards)
 
 
-def _problem(split: Split, features: int) -> _Problem:
+def _problem(adult: Split, features: int) -> _Problem:
     """The features with the fewest modalities, so that mbi gets as far as it can."""
-    schema = split.data.schema
+    whole, test = adult.whole.data, adult.test.held_out
+    schema = whole.schema
     names = sorted(schema.names, key=lambda name: schema.feature(name).n_modalities)[:features]
-    data = split.data.select(features=names)
+    data = whole.select(features=names)
     rows = [schema.index[name] for name in data.schema.names]
-    return _Problem(data, HeldOut(split.test.codes[rows], split.test.positive))
+    return _Problem(data, HeldOut(test.codes[rows], test.positive))
 
 
-def _compare(problem: _Problem, mbi: dict[str, Any], failed: str, config: Config) -> list[Result]:
+def _compare(problem: _Problem, mbi: dict[str, Any], failed: str, config: Sizes) -> list[Result]:
     fitted = fit(make_problem(problem.data), threads=THREADS)
     ours = seconds(lambda: fit(make_problem(problem.data), threads=THREADS), config.repeat)
     score = problem.test.nllh(fitted.problem.layout, fitted.theta, fitted.intercept)
     features = len(problem.data.schema.names)
     setting = f"{features} features of Adult, {problem.states:,} joint states"
     ratio = plain(
-        SUBJECT,
+        SECTION,
         f"time of mbi's {mbi['iterations']:,} iterations / a fit of ours",
         mbi["seconds"] / ours,
         "×",
@@ -100,7 +103,7 @@ def _compare(problem: _Problem, mbi: dict[str, Any], failed: str, config: Config
         ours_misfit=_misfit(fitted),
     )
     quality = plain(
-        SUBJECT,
+        SECTION,
         "NLLH on held-out records − mbi's",
         score - mbi["nllh"],
         "",
@@ -110,7 +113,7 @@ def _compare(problem: _Problem, mbi: dict[str, Any], failed: str, config: Config
     )
     if not failed:
         return [ratio, quality]
-    return [ratio, quality, not_measured(SUBJECT, f"mbi {_VERSION} on more features", failed)]
+    return [ratio, quality, not_measured(SECTION, f"mbi {_VERSION} on more features", failed)]
 
 
 def _misfit(fitted: Fit) -> float:
@@ -123,7 +126,7 @@ def _misfit(fitted: Fit) -> float:
     return float(gaps / (2 * problem.rows * problem.layout.n_tables))
 
 
-def _mbi(python: Path, problem: _Problem, config: Config) -> dict[str, Any] | str:
+def _mbi(python: Path, problem: _Problem, config: Sizes) -> dict[str, Any] | str:
     """What mbi's process found, or how it failed."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "problem.npz"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Config:
+class Sizes:
     """How much of everything is measured.
 
     Attributes
@@ -69,7 +69,7 @@ class Config:
     mbi_install: bool
 
 
-FULL = Config(
+FULL = Sizes(
     repeat=3,
     aggregate_rows=2_000_000,
     stream_rows=(5_000_000, 10_000_000, 20_000_000),
@@ -95,7 +95,7 @@ FULL = Config(
     mbi_seconds=90,
     mbi_install=True,
 )
-QUICK = Config(
+QUICK = Sizes(
     repeat=1,
     aggregate_rows=100_000,
     stream_rows=(100_000, 200_000),

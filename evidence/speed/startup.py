@@ -11,14 +11,16 @@ from pathlib import Path
 import agglearn
 from agglearn.datasets import toy
 from agglearn.tables.format import save
-from evidence.speed.sizes import Config
-from evidence.timing import Result, at_most, plain, seconds, wall
+from evidence.speed.sizes import Sizes
+from evidence.speed.targets import Result, at_most, plain
+from evidence.timing import seconds, wall
 
-SUBJECT = "startup"
+TITLE = "Start-up"
+SECTION = "startup"
 _COMMAND = str(Path(sys.executable).parent / "agglearn")
 
 
-def run(config: Config) -> list[Result]:
+def run(config: Sizes) -> list[Result]:
     """Measure wall time of whole processes."""
     with tempfile.TemporaryDirectory() as folder:
         tables, model = Path(folder) / "toy.agg", Path(folder) / "toy.model"
@@ -28,12 +30,12 @@ def run(config: Config) -> list[Result]:
         def fit() -> None:
             _run(["fit", str(tables), "-o", str(model), "--json"], cache)
 
-        results = [at_most(SUBJECT, "agglearn --help", seconds(lambda: _run(["--help"])), 0.5, "s")]
+        results = [at_most(SECTION, "agglearn --help", seconds(lambda: _run(["--help"])), 0.5, "s")]
         if config.cold_start:
             what = "first fit of a tiny problem, compiling all kernels"
-            results.append(plain(SUBJECT, what, wall(fit), "s"))
+            results.append(plain(SECTION, what, wall(fit), "s"))
         what = "second fit of a tiny problem, kernels from disk"
-        return [*results, at_most(SUBJECT, what, seconds(fit, config.repeat), 3, "s")]
+        return [*results, at_most(SECTION, what, seconds(fit, config.repeat), 3, "s")]
 
 
 def _run(arguments: list[str], environment: dict[str, str] | None = None) -> None:

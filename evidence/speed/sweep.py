@@ -20,11 +20,13 @@ from agglearn.runtime.threads import in_threads
 from agglearn.train.loop import fit
 from agglearn.train.settings import FitSettings
 from evidence.speed.parts import watching
-from evidence.speed.problems import Split, adult, bank
-from evidence.speed.sizes import Config
-from evidence.timing import Result, at_least, not_measured, own_times, plain, seconds, wall
+from evidence.speed.sizes import Sizes
+from evidence.speed.targets import Result, at_least, not_measured, plain
+from evidence.splits import TITLES, Split, split
+from evidence.timing import own_times, seconds, wall
 
-SUBJECT = "sweep"
+TITLE = "Sweep"
+SECTION = "sweep"
 _SHORT, _LONG = 10, 100  # floats in a row: modalities of a feature
 _ROWS_A_SUM = 16  # rows added up for one chain: about the tables of a feature
 _IN_CACHE, _OUT_OF_CACHE = 1 << 14, 1 << 28  # bytes of all rows: L1 holds the first, no cache the other
@@ -54,7 +56,7 @@ class _Shape:
         return len(self.chains) * modalities
 
 
-def run(config: Config) -> list[Result]:
+def run(config: Sizes) -> list[Result]:
     """Measure the roofline, then the sweep on each shape with one and with two threads."""
     roof = {}
     results = []
@@ -63,26 +65,26 @@ def run(config: Config) -> list[Result]:
             adds = roofline(row, size, config)
             roof[row, place] = adds
             what = f"roofline, rows of {row}, {place}"
-            results.append(plain(SUBJECT, what, adds / 1e9, "G adds/s", setting="one thread"))
+            results.append(plain(SECTION, what, adds / 1e9, "G adds/s", setting="one thread"))
     results.append(_second_core(config))
-    shapes = [_of_split(adult(), config), _many_modalities(config)]
+    shapes = [_of_split(split("adult", "quantile", 0), config), _many_modalities(config)]
     try:
-        shapes.insert(1, _of_split(bank(0), config))
+        shapes.insert(1, _of_split(split("bank", "quantile", 0), config))
     except InputError as error:
-        results.append(not_measured(SUBJECT, "Bank", str(error)))
+        results.append(not_measured(SECTION, "Bank", str(error)))
     for shape in shapes:
         results += _compare(shape, roof[shape.row, "in cache"], config)
     return results
 
 
-def _compare(shape: _Shape, roof: float, config: Config) -> list[Result]:
+def _compare(shape: _Shape, roof: float, config: Sizes) -> list[Result]:
     sweeps = [partial(_sweep, shape, _engine(shape, threads), iter(range(10**6))) for threads in (1, 2)]
     one, two = own_times(sweeps, config.sweep_repeat)
     adds = shape.adds / one
     setting = f"{len(shape.chains):,} chains"
     return [
         at_least(
-            SUBJECT,
+            SECTION,
             f"{shape.name}, additions / roofline in cache",
             adds / roof,
             0.3,
@@ -91,7 +93,7 @@ def _compare(shape: _Shape, roof: float, config: Config) -> list[Result]:
             ns_a_draw=1e9 * one / shape.chains.size,
         ),
         at_least(
-            SUBJECT,
+            SECTION,
             f"{shape.name}, speed of two threads / one",
             one / two,
             1.8,
@@ -102,12 +104,12 @@ def _compare(shape: _Shape, roof: float, config: Config) -> list[Result]:
     ]
 
 
-def _second_core(config: Config) -> Result:
+def _second_core(config: Sizes) -> Result:
     """What the machine itself gives a second thread: arithmetic in registers shares nothing but the cores."""
     works = [partial(wall, partial(in_threads, n, lambda _: _in_registers(_STEPS))) for n in (1, 2)]
     one, two = own_times(works, config.sweep_repeat)
     what = "arithmetic in registers, speed of two threads / one"
-    return plain(SUBJECT, what, 2 * one / two, "×", setting="the most a second thread can gain here")
+    return plain(SECTION, what, 2 * one / two, "×", setting="the most a second thread can gain here")
 
 
 @njit(nogil=True)
@@ -131,17 +133,18 @@ def _sweep(shape: _Shape, engine: LocalEngine, iterations: Iterator[int]) -> flo
         return parts.lap()["sweep"]
 
 
-def _of_split(split: Split, config: Config) -> _Shape:
+def _of_split(parts: Split, config: Sizes) -> _Shape:
     """A short fit of a data set, its chains repeated up to the number asked for."""
-    fitted = fit(make_problem(split.data), FitSettings(iterations=_ITERATIONS))
+    fitted = fit(make_problem(parts.whole.data), FitSettings(iterations=_ITERATIONS))
     rng = np.random.default_rng(0)
-    chains = split.codes[:, rng.integers(0, split.codes.shape[1], config.sweep_chains)].T
+    codes = parts.whole.codes
+    chains = codes[:, rng.integers(0, codes.shape[1], config.sweep_chains)].T
     return _Shape(
-        split.name, _SHORT, fitted.problem.layout, chains, fitted.mu, fitted.theta, fitted.intercept
+        TITLES[parts.name], _SHORT, fitted.problem.layout, chains, fitted.mu, fitted.theta, fitted.intercept
     )
 
 
-def _many_modalities(config: Config) -> _Shape:
+def _many_modalities(config: Sizes) -> _Shape:
     """Weights and chains at random."""
     scopes = list(combinations(range(_LONG_FEATURES), 2))
     layout = Layout.plain([_LONG] * _LONG_FEATURES, scopes)
@@ -151,7 +154,7 @@ def _many_modalities(config: Config) -> _Shape:
     return _Shape(f"{_LONG_FEATURES} × {_LONG} modalities", _LONG, layout, chains, mu, theta, -1.0)
 
 
-def roofline(row: int, size: int, config: Config) -> float:
+def roofline(row: int, size: int, config: Sizes) -> float:
     """Additions a second of the faster of two plain loops that sum rows drawn at random."""
     weights = np.random.default_rng(0).standard_normal(size // 4, dtype=np.float32)
     n = config.roofline_adds // (row * _ROWS_A_SUM)

@@ -1,80 +1,92 @@
-"""The results page, made from stored results and never typed by hand."""
+"""The subject whose sections measure this machine: what they found is judged by targets.
+
+A section's module has ``run(config)``, which gives results to judge, in place of cells and lines of its own.
+"""
 
 from __future__ import annotations
 
-import inspect
-import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from evidence.timing import Result, machine, number
+from evidence.page import picture, table
+from evidence.runner import Cell, Results, Value
+from evidence.speed.sizes import FULL, QUICK, Sizes
+from evidence.speed.targets import Result, number
+from evidence.subject import Subject
+from evidence.timing import machine
 
-_IMAGES = "images"
+_CELL = "measured"
 _TARGETS = "benchmarks-targets.svg"
-_CURVES = {  # of subjects that have them: what the plot shows
+_CURVES = {  # of sections that have them: what the plot shows
     "training": "NLLH on held-out records against seconds of fitting, for the field and the logistic",
     "ads_shape": "NLLH on fresh records against seconds of fitting, Metropolis and exact Gibbs",
 }
 
 
-def show(results: Sequence[Result], judge: bool) -> None:
-    """Print results for a person watching, judged by their targets or not."""
-    for r in results:
-        parts = [f"  {r.what}: {_value(r)}"]
-        if judge and r.passed is not None:
-            parts += [r.target, "ok" if r.passed else "MISSED"]
-        if r.setting:
-            parts.append(f"({r.setting})")
-        print(" ".join(parts), flush=True)
+class Measured(Subject):
+    """A subject of measurements: one cell a section, measured anew whenever it is asked for."""
+
+    def sizes(self, section: str, quick: bool) -> Sizes:
+        """The sizes, which all sections share."""
+        return QUICK if quick else FULL
+
+    def cells(self, section: str, quick: bool) -> list[Cell]:
+        """All that a section measures, in one run."""
+        config = self.sizes(section, quick)
+
+        def measure() -> Value:
+            results = self.module(section).run(config)
+            return {"machine": machine(), "results": [r.to_json() for r in results]}
+
+        return [Cell(_CELL, asdict(config), measure, again=True)]
+
+    def told(self, section: str, results: Results, quick: bool) -> list[str]:
+        """What was measured; small sizes are not judged."""
+        return [_in_a_line(r, judge=not quick) for r in _measured(results)] if _CELL in results else []
+
+    def opening(self, stored: Mapping[str, Results], images: Path) -> list[str]:
+        """How many targets are met, and a plot of all."""
+        from evidence.speed.plots import plot_targets
+
+        found = [r for results in stored.values() for r in _measured(results)]
+        titles = {section: self.module(section).TITLE for section in stored}
+        plot_targets(found, titles, images / _TARGETS)
+        return [
+            *super().opening(stored, images),
+            "",
+            *_summary(found),
+            *picture(_TARGETS, "How many times better than its target each measurement is"),
+            "Differences of NLLH are no ratios, and stand only in the table of their section.",
+        ]
+
+    def body(self, section: str, results: Results, images: Path) -> list[str]:
+        """What was measured on what, each beside its target."""
+        found, on = _measured(results), results[_CELL]["machine"]
+        versions = ", ".join(f"{k} {v}" for k, v in on.items() if k not in ("processor", "cores"))
+        rows = [(r.what, _value(r), r.target, _verdict(r), r.setting) for r in found]
+        lines = [
+            f"`{self.command(section)}` on {on['processor']}, {on['cores']} cores; {versions}.",
+            "",
+            *table(("what", "measured", "target", "", "on"), rows, numbers=False),
+        ]
+        if any(r.curves for r in found):
+            lines += _curves(section, found, images)
+        return lines + _numbers_behind(found)
 
 
-def store_results(folder: Path, subject: str, about: str, results: Sequence[Result]) -> None:
-    """Keep what was measured, with what it was measured on and what the subject is about."""
-    folder.mkdir(exist_ok=True)
-    document = {
-        "about": inspect.cleandoc(about),
-        "machine": machine(),
-        "results": [r.to_json() for r in results],
-    }
-    text = json.dumps(document, indent=1, ensure_ascii=False)
-    (folder / f"{subject}.json").write_text(text + "\n", encoding="utf-8")
+def _measured(results: Results) -> list[Result]:
+    return [Result(**r) for r in results[_CELL]["results"]]
 
 
-def write_page(folder: Path, titles: Mapping[str, str], target: Path) -> None:
-    """Write the page and its plots from the results on disk."""
-    documents = {
-        subject: json.loads(path.read_text(encoding="utf-8"))
-        for subject in titles
-        if (path := folder / f"{subject}.json").exists()
-    }
-    results = {subject: [Result(**r) for r in d["results"]] for subject, d in documents.items()}
-    _draw(results, titles, target.parent / _IMAGES)
-    lines = [
-        "# Benchmarks",
-        "",
-        "Ratios measured in one run, rivals side by side, two threads, after compilation, medians of several",
-        "runs. This page and its plots are made by `make bench` from what it measured; `make bench-quick`",
-        "runs small sizes in two minutes.",
-        "",
-        *_summary([r for part in results.values() for r in part]),
-        "",
-        f"![How many times better than its target each measurement is]({_IMAGES}/{_TARGETS})",
-        "",
-        "Differences of NLLH are no ratios, and stand only in the table of their section.",
-    ]
-    for subject, document in documents.items():
-        lines += _section(subject, titles[subject], document, results[subject])
-    target.write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-
-def _draw(results: Mapping[str, Sequence[Result]], titles: Mapping[str, str], folder: Path) -> None:
-    from evidence.speed.plots import plot_targets, plot_time_to_quality
-
-    plot_targets([r for part in results.values() for r in part], titles, folder / _TARGETS)
-    for subject in _CURVES:
-        if any(r.curves for r in results.get(subject, ())):
-            plot_time_to_quality(results[subject], folder / f"benchmarks-{subject}.svg")
+def _in_a_line(result: Result, judge: bool) -> str:
+    parts = [f"{result.what}: {_value(result)}"]
+    if judge and result.passed is not None:
+        parts += [result.target, "ok" if result.passed else "MISSED"]
+    if result.setting:
+        parts.append(f"({result.setting})")
+    return " ".join(parts)
 
 
 def _summary(results: Sequence[Result]) -> list[str]:
@@ -86,33 +98,27 @@ def _summary(results: Sequence[Result]) -> list[str]:
     return [f"{text}; missed:", "", *(f"- {r.what}: {_value(r)}, target {r.target}" for r in missed)]
 
 
-def _section(subject: str, title: str, document: dict[str, Any], results: Sequence[Result]) -> list[str]:
-    machine = document["machine"]
-    versions = ", ".join(f"{k} {v}" for k, v in machine.items() if k not in ("processor", "cores"))
-    lines = [
-        "",
-        f"## {title}",
-        "",
-        document["about"],
-        "",
-        f"`python -m evidence.speed {subject}` on {machine['processor']}, {machine['cores']} cores; {versions}.",
-        "",
-        "| what | measured | target | | on |",
-        "|---|---|---|---|---|",
-    ]
-    for r in results:
-        verdict = {True: "met", False: "**missed**", None: ""}[r.passed]
-        lines.append(f"| {r.what} | {_value(r)} | {r.target} | {verdict} | {r.setting} |")
-    if any(r.curves for r in results):
-        lines += ["", f"![{_CURVES[subject]}]({_IMAGES}/benchmarks-{subject}.svg)"]
+def _curves(section: str, results: Sequence[Result], images: Path) -> list[str]:
+    from evidence.speed.plots import plot_time_to_quality
+
+    name = f"benchmarks-{section}.svg"
+    plot_time_to_quality(results, images / name)
+    return picture(name, _CURVES[section])[:-1]
+
+
+def _numbers_behind(results: Sequence[Result]) -> list[str]:
     details = [r for r in results if r.detail]
-    if details:
-        lines += ["", "<details><summary>Numbers behind these</summary>", ""]
-        for r in details:
-            parts = "; ".join(f"{k} {_show(v)}" for k, v in r.detail.items())
-            lines.append(f"- {r.what}: {parts}")
-        lines += ["", "</details>"]
-    return lines
+    if not details:
+        return []
+    lines = ["", "<details><summary>Numbers behind these</summary>", ""]
+    for r in details:
+        parts = "; ".join(f"{k} {_show(v)}" for k, v in r.detail.items())
+        lines.append(f"- {r.what}: {parts}")
+    return [*lines, "", "</details>"]
+
+
+def _verdict(result: Result) -> str:
+    return {True: "met", False: "**missed**", None: ""}[result.passed]
 
 
 def _value(result: Result) -> str:

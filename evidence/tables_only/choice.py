@@ -27,7 +27,7 @@ from agglearn.train.settings import FitSettings
 from evidence.figures import BLUE, GREEN, GREY, ORANGE, figure
 from evidence.page import picture, spread, table
 from evidence.runner import Cell, Results, Value
-from evidence.splits import DATA_SETS, TITLES, PaperSplit, Part, split
+from evidence.splits import DATA_SETS, TITLES, Part, Split, split
 from evidence.timing import THREADS
 
 TITLE = "Settings from tables alone"
@@ -44,7 +44,7 @@ _Runs: TypeAlias = dict[tuple[str, float, str], list[Value]]
 
 
 @dataclass(frozen=True)
-class Config:
+class Sizes:
     """Splits, the grid, and the shares of the records used."""
 
     seeds: tuple[int, ...]
@@ -53,11 +53,11 @@ class Config:
     shares: tuple[float, ...]
 
 
-FULL = Config((0, 1, 2, 3, 4), (4.0, 8.0, 16.0, 32.0, 64.0), (0.1, 1.0), (1.0, 0.3))
-QUICK = Config((0,), (4.0, 16.0, 64.0), (0.1,), (0.3,))
+FULL = Sizes((0, 1, 2, 3, 4), (4.0, 8.0, 16.0, 32.0, 64.0), (0.1, 1.0), (1.0, 0.3))
+QUICK = Sizes((0,), (4.0, 16.0, 64.0), (0.1,), (0.3,))
 
 
-def cells(config: Config) -> list[Cell]:
+def cells(config: Sizes) -> list[Cell]:
     """For each split a cell for the grid on each set of tables, and one for each way of choosing."""
     found = []
     for share, name, seed in product(config.shares, DATA_SETS, config.seeds):
@@ -78,7 +78,7 @@ def _stem(name: str, share: float) -> str:
     return f"{name}-{round(100 * share):03d}-"
 
 
-def measure_grid(name: str, seed: int, tables: str, share: float, config: Config) -> Value:
+def measure_grid(name: str, seed: int, tables: str, share: float, config: Sizes) -> Value:
     """NLLH on the test records of every fit of the grid."""
     parts = split(name, "quantile", seed, share=share)
     data = getattr(parts, tables).data
@@ -126,7 +126,7 @@ def _taken_apart(whole: Part, seed: int) -> list[Any]:
     return [part.data for part in parts]
 
 
-def _found(parts: PaperSplit, model: Model) -> Value:
+def _found(parts: Split, model: Model) -> Value:
     return {
         "nllh": _test(parts, model),
         "lambda_theta": model.summary["lambda_theta"],
@@ -134,7 +134,7 @@ def _found(parts: PaperSplit, model: Model) -> Value:
     }
 
 
-def _test(parts: PaperSplit, model: Model) -> float:
+def _test(parts: Split, model: Model) -> float:
     return round(parts.test.held_out.nllh(model.layout, model.theta, model.intercept), 5)
 
 

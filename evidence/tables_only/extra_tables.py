@@ -154,7 +154,7 @@ def _run(name: str, seed: int, config: Sizes) -> Value:
     first = _affordable(ranked, max(_COUNTS))
     wider = suggest_tables(model, pairs, sum(s.cells for s in first), size=4, threads=THREADS, seed=seed)
     rng = np.random.default_rng([seed, 5])
-    sizes = {scope: cells_of(scope, schema) for scope in every}
+    sizes = {scope: cells_of(scope, schema).size for scope in every}
 
     def gain(than: Floats) -> float:
         return _round((base - than).mean())

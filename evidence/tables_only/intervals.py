@@ -102,7 +102,7 @@ FIELDS = {
 
 
 @dataclass(frozen=True)
-class Config:
+class Sizes:
     """Replicates of each small field; fields like Adult's and Bank's, on a share of their records; refits."""
 
     fields: tuple[str, ...]
@@ -112,11 +112,11 @@ class Config:
     refits: int
 
 
-FULL = Config(tuple(FIELDS), 24, (0, 1, 2, 3, 4), 1.0, 20)
-QUICK = Config(("a-weak-few", "e-middle", "n-noise"), 3, (0,), 0.3, 4)
+FULL = Sizes(tuple(FIELDS), 24, (0, 1, 2, 3, 4), 1.0, 20)
+QUICK = Sizes(("a-weak-few", "e-middle", "n-noise"), 3, (0,), 0.3, 4)
 
 
-def cells(config: Config) -> list[Cell]:
+def cells(config: Sizes) -> list[Cell]:
     """A cell for each kind of small field, each draw from a large one, and each bootstrap."""
     found = []
     for name in config.fields:

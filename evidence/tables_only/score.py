@@ -42,8 +42,7 @@ from agglearn.trust.score import draw_chains
 from evidence.figures import BLUE, GREEN, GREY, ORANGE, figure
 from evidence.page import picture, spread, table
 from evidence.runner import Cell, Results, Value
-from evidence.speed.problems import HeldOut, ads_tables
-from evidence.splits import DATA_SETS, TITLES, split
+from evidence.splits import DATA_SETS, TITLES, HeldOut, ads_tables, split
 from evidence.timing import THREADS
 
 Floats = npt.NDArray[np.float64]
@@ -62,7 +61,7 @@ _COLOURS = {"adult": BLUE, "bank": ORANGE, _ADS: GREEN}
 
 
 @dataclass(frozen=True)
-class Config:
+class Sizes:
     """Splits, the grid of λ_θ, the ads log's records, the field's records and replicates (in a few cells)."""
 
     seeds: tuple[int, ...]
@@ -77,11 +76,11 @@ class Config:
 
 
 _GRID = (1.0, 4.0, 16.0, 64.0, 256.0)
-FULL = Config((0, 1, 2, 3, 4), _GRID, 1.0, 200_000, (0, 1), 20_000, 5_000, 4, 10)
-QUICK = Config((0, 1), (4.0, 16.0, 64.0), 0.5, 20_000, (0,), 10_000, 3_000, 1, 4)
+FULL = Sizes((0, 1, 2, 3, 4), _GRID, 1.0, 200_000, (0, 1), 20_000, 5_000, 4, 10)
+QUICK = Sizes((0, 1), (4.0, 16.0, 64.0), 0.5, 20_000, (0,), 10_000, 3_000, 1, 4)
 
 
-def cells(config: Config) -> list[Cell]:
+def cells(config: Sizes) -> list[Cell]:
     """A cell for each split, and some for the replicates of the simulated field."""
     found = []
     for name in DATA_SETS:
@@ -102,13 +101,13 @@ def cells(config: Config) -> list[Cell]:
     return found
 
 
-def measure_split(name: str, seed: int, config: Config) -> Value:
+def measure_split(name: str, seed: int, config: Sizes) -> Value:
     """Scores from tables and from records of the same validation part, for each penalty."""
     parts = split(name, "quantile", seed, share=config.share)
     return _measure(parts.train.data, parts.valid.data, parts.valid.held_out, seed, config.lambdas)
 
 
-def measure_ads(seed: int, config: Config) -> Value:
+def measure_ads(seed: int, config: Sizes) -> Value:
     """The same on a simulated ads log."""
     log = AdsLog(*_ADS_SHAPE, seed=seed)
     train = ads_tables(log, config.ads_rows)
@@ -156,7 +155,7 @@ def _measure(
     return {"law_lambda": _round(law.summary["lambda_theta"]), "rows": len(records.positive), "grid": found}
 
 
-def measure_field(replicates: range, config: Config) -> Value:
+def measure_field(replicates: range, config: Sizes) -> Value:
     """Errors of the score, in standard errors, on records of a known pairwise field."""
     rng = np.random.default_rng(0)
     layout = Layout.plain(_FIELD_CARDS, list(combinations(range(len(_FIELD_CARDS)), 2)))

@@ -13,15 +13,17 @@ if TYPE_CHECKING:
     from agglearn.judge.comparison import Comparison, compare
     from agglearn.model.fitting import fit
     from agglearn.model.model import Model
+    from agglearn.opening import load, save
     from agglearn.schema.features import Binned, Categorical, Cut, Encoded
     from agglearn.schema.schema import Label, Schema
     from agglearn.tables.check import CheckReport, check
     from agglearn.tables.data import AggregatedData, merge
-    from agglearn.tables.format import load, load_schema, save, save_schema
+    from agglearn.tables.format import load_schema, save_schema
     from agglearn.tables.noise import Noise
     from agglearn.tables.table import Table
     from agglearn.train.settings import FitSettings, TrainingSettings
-    from agglearn.trust.diagnosis import Diagnosis, diagnose
+    from agglearn.trust.diagnosis import diagnose
+    from agglearn.trust.findings import Diagnosis
     from agglearn.trust.score import HeldoutScore, score_tables
     from agglearn.trust.suggest import Suggestion, suggest_tables
 
@@ -36,7 +38,7 @@ _HOMES = {
     "CheckReport": "tables.check",
     "Comparison": "judge.comparison",
     "Cut": "schema.features",
-    "Diagnosis": "trust.diagnosis",
+    "Diagnosis": "trust.findings",
     "Encoded": "schema.features",
     "HeldoutScore": "trust.score",
     "Label": "schema.schema",
@@ -54,10 +56,10 @@ _HOMES = {
     "TrainingSettings": "train.settings",
     "diagnose": "trust.diagnosis",
     "fit": "model.fitting",
-    "load": "tables.format",
+    "load": "opening",
     "load_schema": "tables.format",
     "merge": "tables.data",
-    "save": "tables.format",
+    "save": "opening",
     "save_schema": "tables.format",
     "score_tables": "trust.score",
     "suggest_tables": "trust.suggest",

@@ -9,7 +9,7 @@ class AgglearnError(Exception):
     """Base of every error that a user can mend."""
 
 
-class InputError(AgglearnError):
+class InputError(AgglearnError, ValueError):
     """Records, options or values that cannot be used."""
 
 

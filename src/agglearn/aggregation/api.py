@@ -2,34 +2,34 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import narwhals as nw
 from narwhals.exceptions import DuplicateError
 
+from agglearn.aggregation.document import aggregation_document
+from agglearn.aggregation.options import AggregateOptions
 from agglearn.aggregation.pushdown import count_tables_lazy, is_lazy, survey_lazy
-from agglearn.aggregation.stream import (
-    Columns,
-    Split,
-    TargetEncoding,
-    check_told,
-    count_tables,
-    learn_schema,
-)
+from agglearn.aggregation.stream import count_tables
 from agglearn.errors import InputError
-from agglearn.records.learn import Coding, ColumnNote, learn_feature, learn_label
-from agglearn.records.sources import ReadOptions, open_source
-from agglearn.records.split import TRAIN, check_split
+from agglearn.records.first_pass import Learnt, learn_schema, schema_of, to_survey
+from agglearn.records.learn import ColumnNote, check_told
+from agglearn.records.options import TRAIN
+from agglearn.records.roles import Columns, make_labels
+from agglearn.records.sources import open_source
+from agglearn.report.document import Document
+from agglearn.report.finding import Finding
+from agglearn.runtime.options import with_keywords
 from agglearn.schema.schema import Label, Schema
 from agglearn.tables.data import AggregatedData
 from agglearn.tables.format import load_schema
 from agglearn.tables.scopes import parse_scopes
 
 
-@dataclass(frozen=True)
-class Aggregation:
+@dataclass(frozen=True, repr=False)
+class Aggregation(Finding):
     """What an aggregation gave.
 
     Attributes
@@ -46,12 +46,22 @@ class Aggregation:
     notes: list[ColumnNote]
     unknown: dict[str, int]
 
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name} of {data.rows:,.0f} records" for name, data in self.parts.items())
+        return f"<Aggregation: {shown}>"
+
     @property
     def train(self) -> AggregatedData:
         return self.parts[TRAIN]
 
+    def document(self, paths: Mapping[str, str] | None = None, seconds: float | None = None) -> Document:
+        """What was counted, in words and numbers; with where it was written and what it took, if told."""
+        return aggregation_document(self.parts, self.notes, self.unknown, paths=paths, seconds=seconds)
 
-def aggregate(data: Any, label: str | Sequence[str], **options: Any) -> AggregatedData:
+
+def aggregate(
+    data: Any, label: str | Sequence[str], options: AggregateOptions | None = None, **keywords: Any
+) -> AggregatedData:
     """Aggregate records into contingency tables.
 
     Parameters
@@ -62,8 +72,9 @@ def aggregate(data: Any, label: str | Sequence[str], **options: Any) -> Aggregat
         narwhals knows. Lazy sources are aggregated where they are.
     label
         The column or columns to predict.
-    **options
-        Those of :func:`aggregate_split`, except ``split``.
+    options, **keywords
+        How: ``bins=20``, ``tables="triples"`` and whatever else
+        :class:`~agglearn.aggregation.options.AggregateOptions` has, as a whole, by keyword, or both.
 
     Examples
     --------
@@ -73,128 +84,48 @@ def aggregate(data: Any, label: str | Sequence[str], **options: Any) -> Aggregat
     >>> tables.table("colour").counts, tables.table("colour").sums[0]
     (array([1, 2]), array([0, 2]))
     """
-    return aggregate_split(data, label, **options).train
+    return _aggregate(data, label, _options(options, keywords, "aggregate")).train
 
 
 def aggregate_split(
-    data: Any,
-    label: str | Sequence[str],
-    *,
-    positive: str | Sequence[str | None] | None = None,
-    features: Sequence[str] | None = None,
-    exclude: Sequence[str] = (),
-    tables: str | Iterable[Sequence[str]] = "pairs",
-    schema: Schema | str | os.PathLike[str] | None = None,
-    categorical: Sequence[str] = (),
-    numeric: Sequence[str] = (),
-    bins: int = 10,
-    binning: str = "quantile",
-    edges: Mapping[str, Sequence[float]] | None = None,
-    max_modalities: int = 1000,
-    min_modality_count: int = 1,
-    hash_size: int | None = None,
-    target_encode: Sequence[str] = (),
-    encoding_share: float = 0.1,
-    encoding_modalities: int = 100,
-    split: Mapping[str, float] | None = None,
-    seed: int = 0,
-    read: ReadOptions | None = None,
-    show_progress: bool = False,
+    data: Any, label: str | Sequence[str], options: AggregateOptions | None = None, **keywords: Any
 ) -> Aggregation:
     """Aggregate records into one set of tables, or into several over disjoint records.
 
     Parameters
     ----------
-    data, label
-        As in :func:`aggregate`.
-    positive
-        The positive value of each label that is not 0/1 or true/false.
-    features, exclude
-        Feature columns (all but the labels by default), and columns or patterns to leave out.
-    tables
-        ``pairs`` (the default), ``singles``, ``triples``, ``a*b*c``, joined by commas; or tuples.
-    schema
-        A schema to code by, or the path of one or of an ``.agg``, instead of learning it.
-    categorical, numeric, bins, binning, edges, max_modalities, min_modality_count
-        How columns are coded where the schema is learnt: see
-        :class:`~agglearn.records.learn.Coding`.
-    hash_size
-        Tables with more cells than this are hashed to so many buckets.
-    target_encode, encoding_share, encoding_modalities
-        Columns coded by count and rate bins, learnt on a held-out share of the records, which then is
-        in no table.
-    split, seed
-        Shares of the records to aggregate apart, for instance ``{"valid": 0.2}``.
-    read
-        Separator, encoding and missing values of text files.
+    data, label, options, **keywords
+        As in :func:`aggregate`; ``split={"valid": 0.2}`` says which share of the records goes where.
     """
-    labels = make_labels(label, positive)
-    columns = Columns(tuple(features) if features is not None else None, tuple(exclude), labels)
-    coding = Coding(
-        categorical=tuple(categorical),
-        numeric=tuple(numeric),
-        bins=bins,
-        binning=binning,
-        edges=edges or {},
-        max_modalities=max_modalities,
-        min_modality_count=min_modality_count,
-    )
-    if hash_size is not None and hash_size < 2:
-        raise InputError(f"hash-size {hash_size} is too small: 2 is the least")
-    if schema is not None and not isinstance(schema, Schema):
-        schema = load_schema(schema)
-    if schema is not None:
-        if target_encode:
-            raise InputError(
-                "target encodings are part of a schema: they cannot be learnt beside a given one"
-            )
-        schema = Schema(schema.features, tuple(_known_label(label, schema) for label in labels))
-        if features is not None or exclude:
-            schema = schema.select(columns.feature_names([*schema.names, *schema.label_names]))
-    shares = dict(split or {})
-    check_split(shares)
+    return _aggregate(data, label, _options(options, keywords, "aggregate_split"))
+
+
+def _options(options: AggregateOptions | None, keywords: dict[str, Any], caller: str) -> AggregateOptions:
+    return with_keywords(options or AggregateOptions(), keywords, caller)
+
+
+def _aggregate(data: Any, label: str | Sequence[str], how: AggregateOptions) -> Aggregation:
+    labels = make_labels(label, how.positive)
+    columns = Columns(how.features, how.exclude, labels)
+    schema = _given_schema(how, columns)
     try:
         lazy = is_lazy(data)
     except DuplicateError:  # a frame: opening it names the column
         lazy = False
-    if lazy:
-        if shares or target_encode:
-            raise InputError(
-                "a lazy source has no record numbers to split by: split it there, or read it as a file"
-            )
-        return _aggregate_lazy(data, columns, coding, schema, tables, hash_size, show_progress)
-    source = open_source(data, read)
-    parts = Split(shares, seed)
-    encoding = TargetEncoding(tuple(target_encode), encoding_share, encoding_modalities)
-    notes: list[ColumnNote] = []
-    if schema is None:
-        learnt = learn_schema(
-            source, columns, coding, split=parts, encoding=encoding, show_progress=show_progress
-        )
-        schema, notes = learnt.schema, learnt.notes
-    result, unknown = count_tables(
-        source,
-        schema,
-        parse_scopes(tables, schema),
-        hash_size=hash_size,
-        split=parts,
-        encoding=encoding,
-        show_progress=show_progress,
-    )
-    return Aggregation(result, notes, unknown)
+    return (_count_there if lazy else _count_here)(data, columns, schema, how)
 
 
-def make_labels(label: str | Sequence[str], positive: str | Sequence[str | None] | None) -> tuple[Label, ...]:
-    """Labels from their names and positive values."""
-    names = [label] if isinstance(label, str) else list(label)
-    values = [positive] if positive is None or isinstance(positive, str) else list(positive)
-    if not names:
-        raise InputError("no label is named: say which column to predict with --label")
-    if len(values) == 1:
-        values *= len(names)
-    if len(values) != len(names):
-        raise InputError(f"{len(values)} positive values were given for {len(names)} labels")
-    return tuple(Label(n, None if v is None else str(v)) for n, v in zip(names, values, strict=True))
+def _given_schema(how: AggregateOptions, columns: Columns) -> Schema | None:
+    """The schema to code by, if it is not to be learnt."""
+    if how.schema is None:
+        return None
+    schema = how.schema if isinstance(how.schema, Schema) else load_schema(how.schema)
+    if how.target_encode:
+        raise InputError("target encodings are part of a schema: they cannot be learnt beside a given one")
+    schema = Schema(schema.features, tuple(_known_label(label, schema) for label in columns.labels))
+    if how.features is not None or how.exclude:
+        schema = schema.select(columns.feature_names([*schema.names, *schema.label_names]))
+    return schema
 
 
 def _known_label(label: Label, schema: Schema) -> Label:
@@ -203,28 +134,43 @@ def _known_label(label: Label, schema: Schema) -> Label:
     return same[0] if same else label
 
 
-def _aggregate_lazy(
-    frame: Any,
-    columns: Columns,
-    coding: Coding,
-    schema: Schema | None,
-    tables: str | Iterable[Sequence[str]],
-    hash_size: int | None,
-    show_progress: bool,
-) -> Aggregation:
-    notes: list[ColumnNote] = []
+def _count_here(data: Any, columns: Columns, schema: Schema | None, how: AggregateOptions) -> Aggregation:
+    """Records at hand, read once to learn their schema and once to count them."""
+    source = open_source(data, how.read)
+    split, encoding, show = how.parts, how.target_encoding, how.show_progress
     if schema is None:
-        import narwhals as nw
-
-        names = columns.feature_names(nw.from_native(frame).collect_schema().names())
-        check_told(coding, names)
-        named = [label.name for label in columns.labels if label.positive is not None]
-        surveys = survey_lazy(frame, [*names, *named])
-        learnt = [learn_feature(surveys[name], coding) for name in names]
-        notes = [note for _, note in learnt]
-        labels = tuple(learn_label(label, surveys.get(label.name)) for label in columns.labels)
-        schema = Schema(tuple(f for f, _ in learnt), labels)
-    data, unknown = count_tables_lazy(
-        frame, schema, parse_scopes(tables, schema), hash_size, show_progress=show_progress
+        learnt = learn_schema(source, columns, how, split=split, encoding=encoding, show_progress=show)
+    else:
+        learnt = Learnt(schema)
+    parts, unknown = count_tables(
+        source,
+        learnt.schema,
+        parse_scopes(how.tables, learnt.schema),
+        hash_size=how.hash_size,
+        split=split,
+        encoding=encoding,
+        show_progress=show,
     )
-    return Aggregation({TRAIN: data}, notes, unknown)
+    return Aggregation(parts, learnt.notes, unknown)
+
+
+def _count_there(frame: Any, columns: Columns, schema: Schema | None, how: AggregateOptions) -> Aggregation:
+    """Records that stay where they are: only what is counted comes back."""
+    if how.split or how.target_encode:
+        raise InputError(
+            "a lazy source has no record numbers to split by: split it there, or read it as a file"
+        )
+    if schema is None:
+        names = columns.feature_names(nw.from_native(frame).collect_schema().names())
+        check_told(how, names)
+        learnt = schema_of(names, columns, how, survey_lazy(frame, to_survey(names, columns)))
+    else:
+        learnt = Learnt(schema)
+    data, unknown = count_tables_lazy(
+        frame,
+        learnt.schema,
+        parse_scopes(how.tables, learnt.schema),
+        how.hash_size,
+        show_progress=how.show_progress,
+    )
+    return Aggregation({TRAIN: data}, learnt.notes, unknown)

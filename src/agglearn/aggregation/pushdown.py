@@ -26,8 +26,9 @@ from agglearn.records import survey as surveys
 from agglearn.records.sources import one_line
 from agglearn.records.survey import ColumnSurvey
 from agglearn.runtime.progress import meter
+from agglearn.runtime.speech import option
 from agglearn.schema.columns import as_text, check_supported, one_array, value_type
-from agglearn.schema.features import Binned, Categorical, Codes, Encoded, Feature
+from agglearn.schema.rules import Codes, Cuts, LookUp, Rule
 from agglearn.schema.schema import Label, Schema, require_columns, some
 from agglearn.tables.data import AggregatedData
 from agglearn.tables.table import Scope
@@ -244,7 +245,8 @@ def count_tables_lazy(
     rows, positives = int(totals[0]), tuple(int(p) for p in totals[1:])
     for label, n in zip(schema.labels, positives, strict=True):
         if label.positive is not None and not n:
-            raise InputError(f"no record has {label.name} = {label.positive!r}, which --positive names")
+            told = option("positive")
+            raise InputError(f"no record has {label.name} = {label.positive!r}, which {told} names")
     data = AggregatedData(schema=schema, tables=tables, rows=rows, positives=positives)
     return data, {name: unknown[name] for name in schema.names if unknown[name]}
 
@@ -310,24 +312,27 @@ def _one_of(column: Expression, values: list[Any], code: int, otherwise: Express
 
 
 def _keys(lazy: Frame, schema: Schema, types: dict[str, Any]) -> dict[str, _Key]:
-    in_engine = {f.name for f in schema.features if isinstance(f, Binned) and _is_number(types[f.name])}
+    in_engine = {
+        f.name: _bins(f.name, f.rule, types[f.name])
+        for f in schema.features
+        if isinstance(f.rule, Cuts) and _is_number(types[f.name])
+    }
     by_value = [name for name in schema.names if name not in in_engine]
     distinct = {}
     if by_value:
         found = _collect(lazy.select(nw.col(*by_value).n_unique()))
         distinct = {name: found[name][0].as_py() for name in by_value}
     keys = {}
-    for feature in schema.features:
-        arrow_type = types[feature.name]
-        if feature.name in in_engine:
-            assert isinstance(feature, Binned)
-            keys[feature.name] = _bins(feature, arrow_type)
-        elif distinct[feature.name] <= feature.n_modalities + _SPARE:
-            keys[feature.name] = _values(feature)
-        elif isinstance(feature, Binned):
-            keys[feature.name] = _bins_of_text(lazy, feature, arrow_type)
+    for name, n_modalities in zip(schema.names, schema.cards, strict=True):
+        rule = schema.feature(name).rule
+        if name in in_engine:
+            keys[name] = in_engine[name]
+        elif distinct[name] <= n_modalities + _SPARE:
+            keys[name] = _values(name, rule)
+        elif isinstance(rule, Cuts):
+            keys[name] = _bins_of_text(lazy, name, rule, types[name])
         else:
-            keys[feature.name] = _folded(lazy, feature, arrow_type)
+            keys[name] = _folded(lazy, name, rule, types[name])
     return keys
 
 
@@ -336,22 +341,22 @@ def _is_number(arrow_type: Any) -> bool:
     return known and not pa.types.is_duration(arrow_type)
 
 
-def _values(feature: Feature) -> _Key:
+def _values(name: str, rule: Rule) -> _Key:
     """Grouped by the raw value, and coded here."""
-    return _Key(nw.col(feature.name), feature.encode)
+    return _Key(nw.col(name), rule.encode)
 
 
-def _bins(feature: Binned, arrow_type: Any) -> _Key:
+def _bins(name: str, rule: Cuts, arrow_type: Any) -> _Key:
     """The code of a bin is the number of cuts at or below the value."""
-    column = _clean(feature.name, arrow_type)
+    column = _clean(name, arrow_type)
     if pa.types.is_boolean(arrow_type):
         column = column.cast(nw.Int8)
     column = column.cast(nw.Float64)
     code = nw.when(~column.is_null()).then(nw.lit(0))
-    for cut in feature.cuts:
+    for cut in rule.cuts:
         above = column > cut.value if cut.after else column >= cut.value
         code = code + above.cast(nw.Int32)
-    return _Key(code, lambda codes: _as_codes(codes, feature.missing_code))
+    return _Key(code, lambda codes: _as_codes(codes, rule.missing))
 
 
 def _as_codes(column: Any, missing: int) -> Codes:
@@ -359,48 +364,45 @@ def _as_codes(column: Any, missing: int) -> Codes:
     return codes
 
 
-def _bins_of_text(lazy: Frame, feature: Binned, arrow_type: Any) -> _Key:
+def _bins_of_text(lazy: Frame, name: str, rule: Cuts, arrow_type: Any) -> _Key:
     """Numbers that the engine holds as text: it groups by lists of the texts that each bin has."""
-    values = _collect(lazy.select(nw.col(feature.name).alias("value")).unique().head(surveys.KEPT + 1))
+    values = _collect(lazy.select(nw.col(name).alias("value")).unique().head(surveys.KEPT + 1))
     if values.num_rows > surveys.KEPT:
         raise InputError(
-            f"column {feature.name!r} is to be numeric and is text with more than {surveys.KEPT:,} "
+            f"column {name!r} is to be numeric and is text with more than {surveys.KEPT:,} "
             "different values: cast it to a number in the lazy frame"
         )
     texts = one_array(values["value"]).drop_null()
-    codes = feature.encode(texts)
+    codes = rule.encode(texts)
     groups = {c: texts.filter(pa.array(codes == c)).to_pylist() for c in np.unique(codes).tolist()}
-    return _grouped(lazy, feature, arrow_type, groups, feature.n_modalities)
+    return _grouped(lazy, _clean(name, arrow_type), groups, rule.missing, rule.unknown)
 
 
-def _folded(lazy: Frame, feature: Categorical | Encoded, arrow_type: Any) -> _Key:
-    """Grouped by the values that have a modality; the engine folds all the others into one."""
-    raw = _raw_values(feature.values, arrow_type)
+def _folded(lazy: Frame, name: str, rule: LookUp, arrow_type: Any) -> _Key:
+    """Grouped by the values that have a code; the engine folds all the others into one."""
+    raw = _raw_values(list(rule.codes), arrow_type)
     if raw is None:
-        return _values(feature)
-    if isinstance(feature, Encoded):
-        code_of = dict(zip(feature.values, feature.codes, strict=True))
-        groups: dict[int, list[Any]] = {}
-        for text, value in raw.items():
-            groups.setdefault(code_of[text], []).append(value)
-        return _grouped(lazy, feature, arrow_type, groups, 0)
-    column = _clean(feature.name, arrow_type)
-    outside = len(feature.values) if feature.other else feature.n_modalities
-    mapping = _mapping(lazy, column, list(raw.values()), nw.col("raw"))
-    return _Key(column, feature.encode, mapping, feature.missing_code, outside)
+        return _values(name, rule)
+    column = _clean(name, arrow_type)
+    if rule.one_to_one:
+        mapping = _mapping(lazy, column, list(raw.values()), nw.col("raw"))
+        return _Key(column, rule.encode, mapping, rule.missing, rule.default)
+    groups: dict[int, list[Any]] = {}
+    for text, value in raw.items():
+        groups.setdefault(rule.codes[text], []).append(value)
+    return _grouped(lazy, column, groups, rule.missing, rule.default)
 
 
 def _grouped(
-    lazy: Frame, feature: Feature, arrow_type: Any, groups: dict[int, list[Any]], outside: int
+    lazy: Frame, column: Expression, groups: dict[int, list[Any]], missing: int, outside: int
 ) -> _Key:
     """The code of a value by lists of the values that share one."""
     code: Expression = nw.lit(outside)
     for group, members in groups.items():
         code = _one_of(nw.col("raw"), members, group, code)
-    column = _clean(feature.name, arrow_type)
     values = [value for members in groups.values() for value in members]
     mapping = _mapping(lazy, column, values, code)
-    return _Key(column, lambda codes: _as_codes(codes, 0), mapping, feature.missing_code, outside)
+    return _Key(column, lambda codes: _as_codes(codes, 0), mapping, missing, outside)
 
 
 def _mapping(lazy: Frame, column: Expression, values: list[Any], mapped: Expression) -> Frame:

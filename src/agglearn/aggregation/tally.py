@@ -18,9 +18,10 @@ import numpy.typing as npt
 from numba import njit
 
 from agglearn.runtime.memory import require
+from agglearn.runtime.speech import option
 from agglearn.runtime.threads import in_threads, thread_count
 from agglearn.schema.schema import Schema
-from agglearn.tables.cells import bucket, mix
+from agglearn.tables.cells import Cells, bucket, mix
 from agglearn.tables.scopes import cells_of, shape_of
 from agglearn.tables.table import Scope, Table
 
@@ -65,8 +66,14 @@ def require_memory(scopes: Sequence[Scope], sizes: Sequence[int], numbers: int) 
     require(
         8 * sum(sizes) * numbers,
         f"{sum(sizes):,} cells (the largest table is {' × '.join(scopes[largest])} with {sizes[largest]:,})",
-        "fold rare values with --max-modalities, hash cells with --hash-size, or leave features out",
+        f"fold rare values with {option('max_modalities')}, hash cells with {option('hash_size')}, or leave "
+        "features out",
     )
+
+
+def _with_unknown(cells: Cells) -> list[int]:
+    """Places along each axis of a table's counters: one more than there are cells."""
+    return [n + 1 for n in cells.shape]
 
 
 @dataclass
@@ -80,23 +87,19 @@ class Tally:
 
     def __post_init__(self) -> None:
         self._width = 1 << len(self.schema.labels)
-        self._hashed = [
-            self.hash_size is not None and cells_of(scope, self.schema) > self.hash_size
-            for scope in self.scopes
-        ]
+        self._cells = [cells_of(scope, self.schema, self.hash_size) for scope in self.scopes]
         arity = max(len(s) for s in self.scopes)
         self._arities = np.array([len(s) for s in self.scopes], np.int64)
         self._features = np.zeros((len(self.scopes), arity), np.int64)
         self._places = np.zeros((len(self.scopes), arity), np.int64)
         sizes = []
         for t, scope in enumerate(self.scopes):
-            shape = [m + 1 for m in shape_of(scope, self.schema)]
             self._features[t, : len(scope)] = [self.schema.index[f] for f in scope]
-            self._places[t, : len(scope)] = shape
-            sizes.append((self.hash_size or 0) + 1 if self._hashed[t] else prod(shape))
+            self._places[t, : len(scope)] = [m + 1 for m in shape_of(scope, self.schema)]
+            sizes.append(prod(_with_unknown(self._cells[t])))
         # Counters while counting, then counts and sums of the finished tables.
         require_memory(self.scopes, sizes, self.copies * (self._width + 1 + len(self.schema.labels)))
-        self._hash_sizes = np.array([(self.hash_size or 0) if h else 0 for h in self._hashed], np.int64)
+        self._hash_sizes = np.array([cells.buckets for cells in self._cells], np.int64)
         self._starts = np.concatenate([[0], np.cumsum(sizes)]) * self._width
         # Half the size of a full integer, so that twice as many cells stay in cache.
         self._counters: npt.NDArray[Any] = np.zeros(int(self._starts[-1]), np.uint32)
@@ -137,9 +140,7 @@ class Tally:
 
     def _table(self, t: int, scope: Scope) -> Table:
         counters = self._counters[self._starts[t] : self._starts[t + 1]]
-        places = [m + 1 for m in shape_of(scope, self.schema)]
-        if self._hashed[t]:
-            places = [len(counters) // self._width]
+        places = _with_unknown(self._cells[t])
         # The last place of each axis counts unknown values: those records have no cell.
         cells = counters.reshape(*places, self._width)[(*(slice(0, p - 1) for p in places),)]
         counts = np.zeros(cells.shape[:-1], np.int64)
@@ -155,5 +156,5 @@ class Tally:
             counts=counts,
             sums=sums,
             unknown=np.array([self.rows, *self.positives]) - np.array(counted),
-            hashed=self._hashed[t],
+            cells=self._cells[t],
         )

@@ -50,5 +50,7 @@ def main() -> None:
 
 
 def _fail(message: str) -> NoReturn:
-    print(f"agglearn: {' '.join(message.split())}", file=sys.stderr)
+    from agglearn.report.characters import visible
+
+    print(f"agglearn: {visible(' '.join(message.split()))}", file=sys.stderr)
     sys.exit(2)

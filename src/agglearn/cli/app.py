@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import math
+import shutil
 import sys
-from typing import Annotated, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from agglearn.report.document import Document
 
 app = typer.Typer(
     name="agglearn",
@@ -46,22 +49,30 @@ def _root(
 
 def say(message: str) -> None:
     """A message to the person, apart from the result."""
-    print(message, file=sys.stderr)
+    from agglearn.report.characters import visible
+
+    print(visible(message), file=sys.stderr)
 
 
-def print_json(document: dict[str, Any]) -> None:
-    """The result as one JSON object; a number that is not finite becomes null."""
-    print(json.dumps(_finite(document), ensure_ascii=False, default=str))
+def show(document: Document, json: bool) -> None:
+    """A finding on stdout, for a person or (one JSON object) for a program; its warnings go to stderr."""
+    for warning in document.warnings:
+        say(warning.text)
+    if json:
+        from agglearn.report.json import to_json
+
+        print(to_json(document))
+    else:
+        from agglearn.report.text import text
+
+        print(text(replace(document, warnings=()), _width()))
 
 
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {k: _finite(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(v) for v in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
+def _width() -> int:
+    """As wide as the terminal, up to a width that is read with ease; elsewhere always the same."""
+    from agglearn.report.text import WIDTH
+
+    return min(WIDTH, shutil.get_terminal_size((WIDTH, 0)).columns) if sys.stdout.isatty() else WIDTH
 
 
 def names(values: list[str] | None) -> list[str]:

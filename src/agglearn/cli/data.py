@@ -9,18 +9,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from agglearn.cli.app import Json, app, names, print_json, say
+from agglearn.aggregation.options import AggregateOptions
+from agglearn.cli.app import Json, app, names, say, show
 from agglearn.errors import InputError
+from agglearn.records.options import TRAIN, ReadOptions
 
 if TYPE_CHECKING:
-    from agglearn.aggregation.api import Aggregation
-    from agglearn.records.sources import ReadOptions
-    from agglearn.tables.check import CheckReport
-    from agglearn.tables.data import AggregatedData
+    pass
 
 Labels = Annotated[list[str], typer.Option("--label", help="Column to predict (several: repeat, or commas).")]
 Positive = Annotated[
     str | None, typer.Option(help="Positive value of the label, where it is not 0/1 or true/false.")
+]
+Tables = Annotated[str, typer.Option(help="pairs, singles, triples, a*b*c, or several with commas.")]
+HashSize = Annotated[
+    int | None, typer.Option(help="Hash tables with more cells than this to so many buckets.")
 ]
 Separator = Annotated[str | None, typer.Option(help="Separator of text files (found out by default).")]
 Encoding = Annotated[str, typer.Option(help="Encoding of text files.")]
@@ -28,12 +31,12 @@ Missing = Annotated[
     str | None, typer.Option(help='Texts that mean "no value" in text files, with commas (also: "?").')
 ]
 
+_TABLES = str(AggregateOptions.tables)
+
 
 def read_options(separator: str | None, encoding: str, missing: str | None) -> ReadOptions:
     """How text files are to be read."""
-    from agglearn.records.sources import DEFAULT_MISSING, ReadOptions
-
-    values = DEFAULT_MISSING if missing is None else ("", *names([missing]))
+    values = ReadOptions.missing if missing is None else ("", *names([missing]))
     return ReadOptions(separator, encoding, values)
 
 
@@ -59,38 +62,40 @@ def aggregate(
     positive: Positive = None,
     features: Annotated[list[str] | None, typer.Option(help="Feature columns (default: all others).")] = None,
     exclude: Annotated[list[str] | None, typer.Option(help="Columns to leave out; * matches.")] = None,
-    tables: Annotated[
-        str, typer.Option(help="pairs, singles, triples, a*b*c, or several with commas.")
-    ] = "pairs",
+    tables: Tables = _TABLES,
     schema: Annotated[
         str | None, typer.Option(help="Code by this schema file, or by the schema of this .agg.")
     ] = None,
     categorical: Annotated[list[str] | None, typer.Option(help="Columns of categories; * matches.")] = None,
     numeric: Annotated[list[str] | None, typer.Option(help="Columns of quantities; * matches.")] = None,
-    bins: Annotated[int, typer.Option(help="Bins of a numeric column.")] = 10,
-    binning: Annotated[str, typer.Option(help="quantile or width.")] = "quantile",
+    bins: Annotated[int, typer.Option(help="Bins of a numeric column.")] = AggregateOptions.bins,
+    binning: Annotated[str, typer.Option(help="quantile or width.")] = AggregateOptions.binning,
     edges: Annotated[
         list[str] | None,
         typer.Option(help="Bin edges of a column, as age=20,30,40 (repeat for others)."),
     ] = None,
     max_modalities: Annotated[
         int, typer.Option(help="Values kept of a column; rarer ones are folded.")
-    ] = 1000,
-    min_modality_count: Annotated[int, typer.Option(help="Values rarer than this are folded.")] = 1,
-    hash_size: Annotated[
-        int | None, typer.Option(help="Hash tables with more cells than this to so many buckets.")
-    ] = None,
+    ] = AggregateOptions.max_modalities,
+    min_modality_count: Annotated[
+        int, typer.Option(help="Values rarer than this are folded.")
+    ] = AggregateOptions.min_modality_count,
+    hash_size: HashSize = AggregateOptions.hash_size,
     target_encode: Annotated[
         list[str] | None, typer.Option(help="Columns to code by count and rate on held-out records.")
     ] = None,
-    encoding_share: Annotated[float, typer.Option(help="Share of records held out for that.")] = 0.1,
-    encoding_modalities: Annotated[int, typer.Option(help="Modalities of such a column, about.")] = 100,
+    encoding_share: Annotated[
+        float, typer.Option(help="Share of records held out for that.")
+    ] = AggregateOptions.encoding_share,
+    encoding_modalities: Annotated[
+        int, typer.Option(help="Modalities of such a column, about.")
+    ] = AggregateOptions.encoding_modalities,
     split: Annotated[
         str | None, typer.Option(help="Disjoint parts beside the training one, as valid=0.2,test=0.2.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the split.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the split.")] = AggregateOptions.seed,
     separator: Separator = None,
-    encoding: Encoding = "utf8",
+    encoding: Encoding = ReadOptions.encoding,
     missing: Missing = None,
     json: Json = False,
 ) -> None:
@@ -132,15 +137,14 @@ def aggregate(
     for part, path in targets.items():
         save(result.parts[part], path)
     seconds = time.perf_counter() - began
-    if json:
-        print_json(_aggregation_json(result, targets, seconds))
-    else:
-        _show_aggregation(result, targets, seconds)
+    show(result.document({part: str(path) for part, path in targets.items()}, seconds), json)
+    if not json:
+        rows = sum(d.rows for d in result.parts.values())
+        say(f"{seconds:.1f} s, {rows / seconds:,.0f} records a second")
 
 
 def _targets(output: str, parts: list[str]) -> dict[str, Path]:
     """Where each part is written: the training one to the name given, the others beside it."""
-    from agglearn.records.split import TRAIN
     from agglearn.runtime.files import output_path, refuse_foreign
     from agglearn.tables.format import FORMAT
 
@@ -164,48 +168,6 @@ def _edges(options: list[str]) -> dict[str, list[float]]:
     return edges
 
 
-def _aggregation_json(result: Aggregation, targets: dict[str, Path], seconds: float) -> dict[str, Any]:
-    parts = {
-        part: {
-            "path": str(path),
-            "rows": result.parts[part].rows,
-            "positives": dict(
-                zip(result.train.schema.label_names, result.parts[part].positives, strict=True)
-            ),
-        }
-        for part, path in targets.items()
-    }
-    return {
-        "tables": len(result.train.tables),
-        "cells": result.train.n_cells,
-        "rows": sum(d.rows for d in result.parts.values()),
-        "parts": parts,
-        "columns": [vars(note) for note in result.notes],
-        "unknown": result.unknown,
-        "seconds": seconds,
-    }
-
-
-def _show_aggregation(result: Aggregation, targets: dict[str, Path], seconds: float) -> None:
-    if result.notes:
-        width = max(len(n.name) for n in result.notes)
-        for n in result.notes:
-            missing = f", {n.missing:,} missing" if n.missing else ""
-            print(f"  {n.name:<{width}}  {n.kind:<11} {n.modalities:>6,} modalities{missing}; {n.why}")
-    for name, count in result.unknown.items():
-        say(f"{count:,} values of {name} have no modality in the schema and count as unknown")
-    for part, path in targets.items():
-        data = result.parts[part]
-        shares = ", ".join(
-            f"{p / data.rows:.2%} {label}"
-            for p, label in zip(data.positives, data.schema.label_names, strict=True)
-        )
-        size = f"{len(data.tables):,} tables, {data.n_cells:,} cells"
-        print(f"{path}: {data.rows:,} records ({shares}) in {size}")
-    rows = sum(d.rows for d in result.parts.values())
-    say(f"{seconds:.1f} s, {rows / seconds:,.0f} records a second")
-
-
 @app.command()
 def check(
     data: Annotated[str, typer.Argument(metavar="TABLES", help="An .agg folder.")],
@@ -216,33 +178,9 @@ def check(
     from agglearn.tables.format import load
 
     report = run(load(data))
-    if json:
-        print_json(report.to_json())
-    else:
-        _show_check(data, report)
+    show(report.document().named(data), json)
     if not report.ok:
         raise typer.Exit(2)
-
-
-def _show_check(name: str, report: CheckReport) -> None:
-    positives = ", ".join(f"{p:,.0f} {label}" for label, p in report.positives.items())
-    size = f"{report.tables:,} tables, {report.cells:,} cells"
-    print(f"{name}: {size}, {report.rows:,.0f} records ({positives})")
-    width = max(len(f["name"]) for f in report.features)
-    for f in report.features:
-        seen = "" if f["seen"] in (None, f["modalities"]) else f", {f['seen']:,} of them seen"
-        print(f"  {f['name']:<{width}}  {f['kind']:<11} {f['modalities']:>6,} modalities{seen}")
-    if report.unknown:
-        print(f"  up to {report.unknown:,.0f} records have an unknown value and are in no cell of a table")
-    if report.noise_implied is not None:
-        declared = "none" if report.noise_declared is None else f"{report.noise_declared:.3g}"
-        found = f"{report.noise_implied:.3g} a cell" if report.noise_implied else "none, all margins agree"
-        print(f"  noise: {found} (declared: {declared})")
-    for note in report.notes:
-        print(f"note: {note.message}")
-    for problem in report.problems:
-        print(f"PROBLEM: {problem.message}")
-    print("these tables agree" if report.ok else f"{len(report.problems):,} problems found")
 
 
 @app.command()
@@ -267,19 +205,19 @@ def receive(
         str | None, typer.Option(help="What a cell not given means: zero, suppressed or unmeasured.")
     ] = None,
     rows: Annotated[float | None, typer.Option(help="Number of records (default: from the tables).")] = None,
-    hash_size: Annotated[
-        int | None, typer.Option(help="Hash tables with more cells than this to so many buckets.")
-    ] = None,
+    hash_size: HashSize = AggregateOptions.hash_size,
     max_modalities: Annotated[
         int | None, typer.Option(help="Values kept of a feature; rarer ones are folded.")
     ] = None,
     separator: Separator = None,
-    encoding: Encoding = "utf8",
+    encoding: Encoding = ReadOptions.encoding,
     missing: Missing = None,
     json: Json = False,
 ) -> None:
     """Take in tables that were made elsewhere: the results of `agglearn sql`, a clean room's, an API's."""
     from agglearn.receive import read_adkdd, read_tables
+    from agglearn.report.document import Note
+    from agglearn.tables.document import tables_document
     from agglearn.tables.format import load_schema, save
     from agglearn.tables.noise import Noise
 
@@ -310,9 +248,11 @@ def receive(
     else:
         raise InputError(f"format {format_name!r} is not tables or adkdd")
     save(received.data, target)
-    for name, n in received.unknown.items():
-        say(f"{n:,.0f} records have a value of {name} that the schema does not know")
-    _show_written(received.data, target, json)
+    unknown = (
+        Note(f"{n:,.0f} records have a value of {name} that the schema does not know", cause="unknown values")
+        for name, n in received.unknown.items()
+    )
+    show(tables_document(received.data, str(target)).warned(*unknown), json)
 
 
 @app.command()
@@ -322,9 +262,7 @@ def sql(
     dialect: Annotated[
         str, typer.Option(help="duckdb, postgresql, bigquery, snowflake or spark.")
     ] = "duckdb",
-    tables: Annotated[
-        str, typer.Option(help="pairs, singles, triples, a*b*c, or several with commas.")
-    ] = "pairs",
+    tables: Tables = _TABLES,
     hash_size: Annotated[int | None, typer.Option(help="As it will be given to receive.")] = None,
     min_count: Annotated[
         int | None, typer.Option(help="Leave out cells with fewer records (HAVING).")
@@ -335,19 +273,21 @@ def sql(
     json: Json = False,
 ) -> None:
     """Print the GROUP BY queries of a schema, to be run where the records may not leave."""
+    from agglearn.report.document import Document
     from agglearn.runtime.files import write_text
-    from agglearn.sql.queries import queries
+    from agglearn.sql.queries import write_queries
     from agglearn.tables.format import load_schema
     from agglearn.tables.scopes import parse_scopes
 
     loaded = load_schema(schema)
-    found = queries(loaded, parse_scopes(tables, loaded), dialect, table, hash_size, min_count)
+    found = write_queries(loaded, parse_scopes(tables, loaded), dialect, table, hash_size, min_count)
     if output is not None:
         for query in found:
             write_text(Path(output) / f"{query.name}.sql", query.text + "\n")
         say(f"{output}: {len(found):,} queries")
     if json:
-        print_json({"queries": [{"name": q.name, "features": q.scope, "text": q.text} for q in found]})
+        listed = [{"name": q.name, "features": q.scope, "text": q.text} for q in found]
+        show(Document(data={"queries": listed}), json)
     elif output is None:
         print("\n\n".join(query.text for query in found))
 
@@ -360,28 +300,13 @@ def merge(
 ) -> None:
     """Add up tables that were aggregated from disjoint records."""
     from agglearn.tables.data import merge as add_up
+    from agglearn.tables.document import tables_document
     from agglearn.tables.format import load, save
 
     target = _targets(output, [])["train"]
     data = add_up(load(path) for path in inputs)
     save(data, target)
-    _show_written(data, target, json)
-
-
-def _show_written(data: AggregatedData, target: Path, json: bool) -> None:
-    if json:
-        positives = dict(zip(data.schema.label_names, data.positives, strict=True))
-        print_json(
-            {
-                "path": str(target),
-                "tables": len(data.tables),
-                "cells": data.n_cells,
-                "rows": data.rows,
-                "positives": positives,
-            }
-        )
-    else:
-        print(f"{target}: {data.rows:,.0f} records in {len(data.tables):,} tables, {data.n_cells:,} cells")
+    show(tables_document(data, str(target)), json)
 
 
 @app.command()
@@ -393,22 +318,18 @@ def datasets(
 ) -> None:
     """List the public data sets, or fetch one as CSV files."""
     from agglearn import datasets as ds
+    from agglearn.report.document import Column, Document, Grid, Statement, number
 
     if action is None:
         listed = ds.available()
-        if json:
-            print_json({"datasets": [vars(d) for d in listed]})
-        else:
-            for d in listed:
-                size = f"{d.rows:>11,} records, {d.features} features, label {d.label}"
-                print(f"{d.name:<10} {size}: {d.description}")
+        columns = (Column("name"), number("records"), number("features"), Column("label"), Column("about"))
+        rows = tuple((d.name, d.rows, d.features, d.label, d.description) for d in listed)
+        data = {"datasets": [vars(d) for d in listed]}
+        show(Document(blocks=(Grid(columns, rows),), data=data), json)
         return
     if action != "fetch" or name is None:
         raise InputError("say `agglearn datasets` for a list, or `agglearn datasets fetch NAME`")
     paths = ds.fetch(name, Path(output))
-    if json:
-        print_json({"paths": [str(p) for p in paths]})
-    else:
-        for path in paths:
-            print(path)
+    written = [str(path) for path in paths]
+    show(Document(blocks=tuple(map(Statement, written)), data={"paths": written}), json)
     sys.stdout.flush()

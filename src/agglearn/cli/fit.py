@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
-from agglearn.cli.app import Json, Seed, Threads, app, print_json, say
+from agglearn.cli.app import Json, Seed, Threads, app, say, show
 from agglearn.errors import InputError
 
 
@@ -56,8 +55,10 @@ def fit(
     json: Json = False,
 ) -> None:
     """Fit the maximum-entropy model to tables."""
+    from agglearn.model.fit_report import FitReport, iteration_words
     from agglearn.model.fitting import fit as run
     from agglearn.model.format import FORMAT, save_model
+    from agglearn.report.document import Measured
     from agglearn.runtime.files import output_path, refuse_foreign
     from agglearn.runtime.progress import meter
     from agglearn.tables.format import load
@@ -95,42 +96,19 @@ def fit(
             settings,
             label=label,
             threads=threads,
-            on_iteration=lambda state: advance(1, _misfit(state.history[-1].to_json())),
+            on_iteration=lambda state: advance(1, iteration_words(state.history[-1])),
             valid=heldout,
             checkpoints=checkpoints,
         )
     save_model(model, target)
-    record = model.record
-    last = record.history[-1].to_json()
-    if heldout is not None:  # as evaluate will say: the chains have moved since the last look at them
+    valid_score = None
+    if heldout is not None:  # as evaluate will say: the chains have moved since training last looked at them
         from agglearn.trust.score import score_tables
 
         score = score_tables(model, heldout, threads=threads)
-        last |= {"valid_nllh": score.nllh, "valid_nllh_se": score.nllh_se}
-    if record.steps_halved:
-        say(f"the fit grew worse on the way: steps were halved {record.steps_halved} times")
-    if json:
-        print_json(
-            {
-                "iterations": record.iterations,
-                "seconds": record.seconds,
-                "lambda_theta": record.lambda_theta,
-                "lambda_mu": record.lambda_mu,
-                "stopped_because": record.stopped_because,
-                "chains": record.chains,
-                "misfit_d": last["misfit_d"],
-                "misfit_c": last["misfit_c"],
-                **{name: last[name] for name in ("valid_nllh", "valid_nllh_se") if name in last},
-                **({"choice": record.choice.to_json()} if record.choice else {}),
-                "path": str(target),
-            }
-        )
-    else:
-        n = f"{record.iterations} iterations of {record.chains:,} chains"
-        print(f"{target}: {n} in {record.seconds:.1f} s ({record.stopped_because})")
-        print(f"  penalty {record.lambda_theta:.3g}; {_misfit(last)}")
-        if record.choice:
-            _show_choice(record.choice.to_json())
+        valid_score = Measured(score.nllh, score.nllh_se)
+    report = FitReport.of(model.record, valid_score)
+    show(report.document().named(str(target)).followed_by(path=str(target)), json)
 
 
 def _penalty(option: str, text: str | None) -> float | Literal["auto"] | None:
@@ -140,20 +118,3 @@ def _penalty(option: str, text: str | None) -> float | Literal["auto"] | None:
         return float(text)
     except ValueError:
         raise InputError(f"{option} {text!r} is neither a number nor auto") from None
-
-
-def _show_choice(choice: Mapping[str, Any]) -> None:
-    folds = f" of {choice['folds']} folds" if choice["folds"] > 1 else ""
-    print(f"  penalties chosen on held-out tables{folds}, at the cost of {choice['work']:.1f} fits:")
-    print("         λ_θ      λ_μ   NLLH beside the first, and the standard error of the last step")
-    for n, point in enumerate(choice["path"]):
-        gain = f"{point['gain']:+.4f} ± {point['gain_se']:.4f}" if n else ""
-        print(f"    {point['lambda_theta']:>8.3g} {point['lambda_mu']:>8.3g}   {gain}".rstrip())
-    print(f"    {choice['lambda_theta']:>8.3g} {choice['lambda_mu']:>8.3g}   taken")
-
-
-def _misfit(entry: Mapping[str, Any]) -> str:
-    text = f"misfit {entry['misfit_d']:.2%} of records, {entry['misfit_c']:.2%} of positives a table"
-    if "valid_nllh" in entry:
-        text += f"; NLLH on the validation tables {entry['valid_nllh']:.4f} ± {entry['valid_nllh_se']:.4f}"
-    return text

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from agglearn.cli.app import Json, ModelPath, Seed, Threads, app, names, print_json, say
+from agglearn.cli.app import Json, ModelPath, Seed, Threads, app, names, show
 from agglearn.cli.data import Encoding, Missing, Positive, Separator, read_options
 from agglearn.errors import InputError
 
 if TYPE_CHECKING:
-    from agglearn.judge.comparison import Comparison
-    from agglearn.judge.scores import RecordScore
     from agglearn.model.model import Model
-    from agglearn.trust.calibration import Calibration
+    from agglearn.report.document import Document, Note
 
 
 @app.command()
@@ -36,72 +35,28 @@ def evaluate(
     from agglearn.model.format import load_model
     from agglearn.records.sources import open_source
     from agglearn.runtime.progress import meter
+    from agglearn.tables.format import load
+    from agglearn.trust.score import score_tables
 
     loaded = load_model(model)
     if len(records) == 1 and records[0].rstrip("/").endswith(".agg"):
-        _evaluate_tables(loaded, records[0], threads, json)
+        show(score_tables(loaded, load(records[0]), threads=threads).document(), json)
         return
     source = open_source(records, read_options(separator, encoding, missing))
     with meter("scoring", source.rows, show=not json) as advance:
         score, unknown = run(loaded, source, threads, advance)
-    _say_unknown(loaded, unknown)
-    if json:
-        print_json(score.to_json())
-    else:
-        _show_score(score)
+    show(score.document().warned(*_unknown_notes(loaded, unknown)), json)
 
 
-def _evaluate_tables(model: Model, path: str, threads: int | None, json: bool) -> None:
-    from agglearn.tables.format import load
-    from agglearn.trust.score import score_tables
+def _unknown_notes(model: Model, unknown: Any) -> Iterator[Note]:
+    from agglearn.report.document import Note
 
-    score = score_tables(model, load(path), threads=threads)
-    if json:
-        print_json(score.to_json())
-        return
-    print(f"{score.rows:,.0f} records behind the tables, {score.positives / score.rows:.2%} positive")
-    print(f"  NLLH     {score.nllh:.4f} ± {score.nllh_se:.4f}   (1 − log loss / entropy of the label)")
-    print(f"  log loss {score.log_loss:.4f}")
-    print(f"  AUC      {score.auc:.4f}   as the model itself expects it")
-    print(f"  Brier    {score.brier:.4f}   as the model itself expects it")
-    own = f"± {score.records_se:.4f}"
-    print(f"  ± is for all records of this kind; the very ones behind the tables give this {own}.")
-    print("  The tables must be of other records than the model's. They cannot show all: NLLH is too high")
-    print("  where three or more features hang together, too low where the model has too little penalty.")
-    _show_calibration(score.calibration)
-
-
-def _show_calibration(calibration: Calibration) -> None:
-    print(
-        f"  calibration: {calibration.far:,} of {calibration.cells:,} cells are over 3 standard errors off,"
-    )
-    print(f"  about {calibration.far_by_chance:,.1f} would be by chance; farthest off are")
-    for group in (*calibration.tables[:3], *calibration.features[:3]):
-        mean_square = group.chi2 / max(group.cells, 1)
-        print(f"    {group.name:<40} mean z² {mean_square:>5.2f} over {group.cells:,} cells")
-    print(f"  {'z':>9}{'records':>10}{'expected':>10}{'observed':>10}  in the cells farthest off")
-    for cell in calibration.worst[:5]:
-        rates = f"{cell.expected:>10.2%}{cell.observed:>10.2%}"
-        print(f"  {cell.z:>+9.1f}{cell.records:>10,.0f}{rates}  {cell.name}")
-
-
-def _say_unknown(model: Model, unknown: Any) -> None:
     for name, count in zip(model.schema.names, unknown.tolist(), strict=True):
         if count:
-            say(f"{count:,} values of {name} are unknown to the model and add nothing to the scores")
-
-
-def _show_score(score: RecordScore) -> None:
-    print(f"{score.rows:,} records, {score.positives / score.rows:.2%} positive")
-    print(f"  NLLH     {score.nllh:.4f}   (1 − log loss / entropy of the label)")
-    print(f"  log loss {score.log_loss:.4f}")
-    print(f"  AUC      {score.auc:.4f}")
-    print(f"  Brier    {score.brier:.4f}")
-    print("  calibration:  records  predicted   observed")
-    for b in score.calibration:
-        print(
-            f"              {b.count:>9,}  {b.predicted:>8.2%}  {b.observed:>8.2%} ± {b.standard_error:.2%}"
-        )
+            yield Note(
+                f"{count:,} values of {name} are unknown to the model and add nothing to the scores",
+                cause="unknown values",
+            )
 
 
 @app.command()
@@ -165,15 +120,16 @@ def predict(
             unknown += count
             rows += batch.num_rows
             advance(batch.num_rows)
-    _say_unknown(loaded, unknown)
-    _show_rows(rows, output, time.perf_counter() - began, json)
+    show(_rows(rows, output, time.perf_counter() - began).warned(*_unknown_notes(loaded, unknown)), json)
 
 
-def _show_rows(rows: int, output: str, seconds: float, json: bool) -> None:
-    if json:
-        print_json({"rows": rows, "path": output, "seconds": seconds})
-    else:
-        print(f"{output}: {rows:,} records in {seconds:.1f} s")
+def _rows(rows: int, output: str, seconds: float) -> Document:
+    from agglearn.report.document import Document
+
+    return Document(
+        title=f"{output}: {rows:,} records in {seconds:.1f} s",
+        data={"rows": rows, "path": output, "seconds": seconds},
+    )
 
 
 @app.command()
@@ -199,7 +155,7 @@ def sample(
         for table in draw(loaded, n, seed=seed, threads=threads):
             write(table)
             advance(table.num_rows)
-    _show_rows(n, output, time.perf_counter() - began, json)
+    show(_rows(n, output, time.perf_counter() - began), json)
 
 
 @app.command()
@@ -255,27 +211,4 @@ def compare(
         read=read_options(separator, encoding, missing),
         show_progress=not json,
     )
-    if json:
-        print_json(result.to_json())
-    else:
-        show_comparison(result)
-
-
-def show_comparison(result: Comparison) -> None:
-    """The paper's table, on the user's data."""
-    document = result.to_json()
-    print(f"trained on {document['train_rows']:,} records, tested on {document['test_rows']:,}")
-    print(f"  {'':<26}{'NLLH':>8}{'AUC':>8}{'seconds':>10}{'penalty':>9}   learnt from")
-    for name, text, source in (
-        ("logistic", "logistic regression", "records"),
-        ("maxent", "agglearn", "tables"),
-        ("tan", "tree-augmented Naive Bayes", "tables"),
-        ("naive_bayes", "Naive Bayes", "tables"),
-        ("best_pair", "best pair of features", "tables"),
-    ):
-        m = document["models"].get(name)
-        if m is not None:
-            print(
-                f"  {text:<26}{m['nllh']:>8.4f}{m['auc']:>8.4f}{m['seconds']:>10.2f}"
-                f"{m['lambda_theta']:>9.3g}   {source}"
-            )
+    show(result.document(), json)

@@ -157,7 +157,7 @@ def unexplained(z: Floats, variance: Floats, margins: Sequence[Margin], seed: in
     weights = variance.reshape(-1)[cells]
     root = np.sqrt(weights)[:, None]
     probes = max(1, min(_PROBES, _PROBED_CELLS // cells.size))
-    drawn = generator(seed, Use.PROBES).standard_normal((cells.size, probes))
+    drawn = generator(seed, Use.DEGREES).standard_normal((cells.size, probes))
     values = np.concatenate([z.reshape(-1, 1)[cells], drawn], axis=1) / root
     rest = beyond(values, weights, sums_over(margins, z.shape, cells))
     squares = np.square(root * rest).sum(axis=0)

@@ -160,10 +160,10 @@ def require_schema(data: AggregatedData, schema: Schema, what: str) -> None:
 def layout_of(data: AggregatedData) -> Layout:
     """The layout of a field over these tables."""
     index = data.schema.index
-    return Layout.hashed(
-        data.schema.cards,
-        [[index[f] for f in scope] for scope in data.tables],
-        [t.n_cells if t.hashed else 0 for t in data.tables.values()],
+    return Layout(
+        cards=data.schema.cards,
+        scopes=tuple(tuple(index[f] for f in scope) for scope in data.tables),
+        cells=tuple(table.cells for table in data.tables.values()),
     )
 
 

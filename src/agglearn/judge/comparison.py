@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from agglearn.aggregation.api import make_labels
-from agglearn.aggregation.stream import Columns, Split, learn_schema
+from agglearn.aggregation.options import AggregateOptions
 from agglearn.aggregation.tally import Tally
 from agglearn.errors import InputError
 from agglearn.field.problem import Problem, make_problem
@@ -31,10 +30,15 @@ from agglearn.judge.baselines import (
     tree_augmented_nb,
 )
 from agglearn.judge.scores import RecordScore, check_labels, nllh, score_predictions
-from agglearn.records.learn import Coding
-from agglearn.records.sources import ReadOptions, Source, open_source
-from agglearn.records.split import assign, check_split
+from agglearn.records.first_pass import learn_schema
+from agglearn.records.options import Coding, ReadOptions, Split, check_split
+from agglearn.records.roles import Columns, make_labels
+from agglearn.records.sources import Source, open_source
+from agglearn.records.split import assign
+from agglearn.report.document import Column, Document, Grid, number
+from agglearn.report.finding import Finding
 from agglearn.runtime.memory import require
+from agglearn.runtime.options import as_names, with_keywords
 from agglearn.runtime.progress import meter
 from agglearn.runtime.threads import thread_count
 from agglearn.schema.features import Codes
@@ -46,6 +50,13 @@ from agglearn.train.loop import fit
 from agglearn.train.settings import FitSettings
 
 MODELS = ("maxent", "logistic", "naive_bayes", "best_pair", "tan")
+_TOLD = {  # what each is called and learns from, in the order of the paper's table
+    "logistic": ("logistic regression", "records"),
+    "maxent": ("agglearn", "tables"),
+    "tan": ("tree-augmented Naive Bayes", "tables"),
+    "naive_bayes": ("Naive Bayes", "tables"),
+    "best_pair": ("best pair of features", "tables"),
+}
 DEFAULT_LAMBDAS = tuple(2.0**k for k in range(-4, 15))  # from hardly any penalty to hardly any weight
 
 _CHEAP = ("naive_bayes", "tan")  # so quick that the whole grid is tried
@@ -82,7 +93,7 @@ class ModelResult:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(Finding):
     """What a comparison gave: a result for each model, and the size of what they were fitted to."""
 
     models: dict[str, ModelResult]
@@ -96,6 +107,27 @@ class Comparison:
         """The comparison as plain JSON values."""
         sizes = {k: v for k, v in asdict(self).items() if k != "models"}
         return {"models": {name: result.to_json() for name, result in self.models.items()}, **sizes}
+
+    def document(self) -> Document:
+        """The paper's table, on these records."""
+        columns = (
+            Column("model"),
+            number("NLLH", ".4f"),
+            number("AUC", ".4f"),
+            number("seconds", ".2f"),
+            number("penalty", ".3g"),
+            Column("learnt from"),
+        )
+        rows = tuple(
+            (text, m.score.nllh, m.score.auc, m.seconds, m.lambda_theta, source)
+            for name, (text, source) in _TOLD.items()
+            if (m := self.models.get(name)) is not None
+        )
+        return Document(
+            title=f"trained on {self.train_rows:,} records, tested on {self.test_rows:,}",
+            blocks=(Grid(columns, rows),),
+            data=self.to_json(),
+        )
 
     def rows(self) -> list[dict[str, Any]]:
         """A row per model, the best NLLH first, for a table that a person reads."""
@@ -118,7 +150,7 @@ def compare(
     threads: int | None = None,
     features: Sequence[str] | None = None,
     exclude: Sequence[str] = (),
-    tables: str | Iterable[Sequence[str]] = "pairs",
+    tables: str | Iterable[Sequence[str]] = AggregateOptions.tables,
     hash_size: int | None = None,
     read: ReadOptions | None = None,
     show_progress: bool = False,
@@ -153,21 +185,21 @@ def compare(
         As in :func:`~agglearn.aggregation.api.aggregate_split`.
     **coding
         How columns are coded, learnt on the training records: ``bins``, ``binning``, ``categorical``
-        and whatever else :class:`~agglearn.records.learn.Coding` has.
+        and whatever else :class:`~agglearn.records.options.Coding` has.
     """
     unknown = [name for name in models if name not in MODELS]
     if unknown or not models:
         raise InputError(f"model {', '.join(unknown) or '(none)'} is not one of {', '.join(MODELS)}")
     grid = _check_grid(lambdas)
-    columns = Columns(
-        tuple(features) if features is not None else None, tuple(exclude), make_labels(label, positive)
-    )
+    named = None if features is None else as_names(features)
+    columns = Columns(named, as_names(exclude), make_labels(label, positive))
     test_part = {} if test is not None else {"test": test_share}
     shares = {**test_part, "valid": valid_share * (1 - sum(test_part.values()))}
     check_split(shares)
     source = open_source(train, read)
+    how_coded = with_keywords(Coding(), coding, "compare")
     learnt = learn_schema(
-        source, columns, _coding(coding), split=Split(test_part, seed), show_progress=show_progress
+        source, columns, how_coded, split=Split(test_part, seed), show_progress=show_progress
     )
     schema = learnt.schema
     codes, y = _encode(source, schema)
@@ -353,15 +385,6 @@ def _check_grid(lambdas: Sequence[float] | None) -> list[float]:
     if not grid or not all(np.isfinite(value) and value > 0 for value in grid):
         raise InputError("the penalties to choose from must be one or more numbers above 0")
     return grid
-
-
-def _coding(options: dict[str, Any]) -> Coding:
-    allowed = Coding.__dataclass_fields__
-    for name in options:
-        if name not in allowed:
-            raise TypeError(f"compare has no option {name!r}")
-    told: dict[str, Any] = {k: tuple(v) if k in ("categorical", "numeric") else v for k, v in options.items()}
-    return Coding(**told)
 
 
 def _encode(source: Source, schema: Schema) -> tuple[Codes, npt.NDArray[np.uint8]]:

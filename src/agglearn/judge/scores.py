@@ -15,6 +15,8 @@ from scipy.special import expit
 from scipy.stats import rankdata
 
 from agglearn.errors import InputError
+from agglearn.report.document import Column, Document, Figure, Grid, Measured, number
+from agglearn.report.finding import Finding
 
 Floats = npt.NDArray[np.float64]
 
@@ -35,7 +37,7 @@ class CalibrationBin:
 
 
 @dataclass(frozen=True)
-class RecordScore:
+class RecordScore(Finding):
     """What records say of predictions.
 
     Attributes
@@ -65,6 +67,37 @@ class RecordScore:
     def to_json(self) -> dict[str, Any]:
         """The score as plain JSON values."""
         return {**asdict(self), "calibration": [asdict(b) for b in self.calibration]}
+
+    def document(self) -> Document:
+        """The score, in words and numbers."""
+        scores = (
+            ("NLLH", self.nllh, "1 − log loss / entropy of the label"),
+            ("log loss", self.log_loss, None),
+            ("AUC", self.auc, None),
+            ("Brier", self.brier, None),
+        )
+        bins = tuple((b.count, b.predicted, Measured(b.observed, b.standard_error)) for b in self.calibration)
+        return Document(
+            title=f"{self.rows:,} records, {self.positives / self.rows:.2%} positive",
+            blocks=(
+                Grid((Column(""), Column("", ".4f"), Column("")), scores),
+                Grid(
+                    (number("records"), number("predicted", ".2%"), number("observed", ".2%")),
+                    bins,
+                    caption="calibration, by rising prediction:",
+                ),
+                Figure(
+                    "calibration",
+                    x=tuple(b.predicted for b in self.calibration),
+                    y=tuple(b.observed for b in self.calibration),
+                    kind="diagonal",
+                    error=tuple(b.standard_error for b in self.calibration),
+                    x_name="predicted rate",
+                    y_name="observed rate",
+                ),
+            ),
+            data=self.to_json(),
+        )
 
 
 def score_predictions(y: npt.ArrayLike, log_odds: npt.ArrayLike) -> RecordScore:

@@ -22,7 +22,7 @@ from agglearn.field.population import Chains
 from agglearn.field.problem import Problem
 from agglearn.model.model import Model
 from agglearn.runtime.memory import require
-from agglearn.runtime.random import Numbers, Use, generator
+from agglearn.runtime.random import Numbers, Use, check_seed, generator
 from agglearn.runtime.speech import option
 from agglearn.runtime.threads import thread_count
 
@@ -89,8 +89,7 @@ def moving(
     """Chains of a model (its own, or those given) that move as they did in training."""
     how, start = model.record.settings.training, model.chains if chains is None else chains
     assert start is not None, "a model that kept no chains has none to move"
-    if seed < 0:
-        raise InputError(f"seed {seed} must be at least 0")
+    check_seed(seed)
     return LocalEngine(
         model.layout,
         start,
@@ -105,8 +104,7 @@ def moving(
 
 def exact_draws(model: Model, n: int, seed: int) -> Codes:
     """Independent records of a field that kept no chains: it was fitted by enumeration."""
-    if seed < 0:
-        raise InputError(f"seed {seed} must be at least 0")
+    check_seed(seed)
     return ExactEngine(model.layout, model.rows).sample(n, model.field, seed)[0]
 
 
@@ -117,8 +115,7 @@ def sample(model: Model, n: int, *, seed: int = 0, threads: int | None = None) -
     """
     if n < 1:
         raise InputError(f"{n} records cannot be drawn: ask for at least 1")
-    if seed < 0:
-        raise InputError(f"seed {seed} must be at least 0")
+    check_seed(seed)
     rng = generator(seed, Use.RECORDS)
     settle = SETTLE
     if model.chains is None:

@@ -20,12 +20,13 @@ import pyarrow as pa
 
 from agglearn.aggregation.groups import Groups, require_table_memory
 from agglearn.errors import InputError, TableError
-from agglearn.receive.release import Received, Release, check_hash_size
-from agglearn.receive.values import Unknown, Vocabulary, read_numbers
+from agglearn.receive.release import Received, Release
+from agglearn.receive.values import MOST_VALUES, Unknown, Vocabulary, read_numbers
 from agglearn.records.learn import ColumnNote
-from agglearn.records.sources import FileSource, ReadOptions, expand
+from agglearn.records.options import ReadOptions
+from agglearn.records.sources import FileSource, expand
+from agglearn.runtime.options import at_least
 from agglearn.runtime.progress import meter
-from agglearn.schema.features import MAX_MODALITIES
 from agglearn.schema.schema import Label, Schema, some
 from agglearn.tables.data import AggregatedData
 from agglearn.tables.format import load_schema
@@ -64,7 +65,7 @@ def read_adkdd(
     rows: float | None = None,
     positives: Sequence[float] | None = None,
     hash_size: int | None = HASH_SIZE,
-    max_modalities: int = MAX_MODALITIES - 2,
+    max_modalities: int = MOST_VALUES,
     show_progress: bool = False,
 ) -> Received:
     """Read the tables of the AdKDD'21 challenge, and say what was found on the way.
@@ -84,7 +85,7 @@ def read_adkdd(
         A feature keeps at most so many values; the rarer share one modality.
     """
     release = Release(noise, floor, absent, rows, positives)
-    check_hash_size(hash_size)
+    at_least(2, "small", hash_size=hash_size)
     found = [_CellFile.open(path) for path in _paths(files)]
     if isinstance(schema, str | Path):
         schema = load_schema(schema)

@@ -10,6 +10,7 @@ import numpy as np
 from agglearn.aggregation.groups import Groups
 from agglearn.errors import InputError
 from agglearn.records.learn import ColumnNote
+from agglearn.runtime.speech import option
 from agglearn.schema.schema import Schema
 from agglearn.tables.data import ABSENT, AggregatedData
 from agglearn.tables.noise import Noise
@@ -64,7 +65,7 @@ class Release:
             if value is not None and not (np.isfinite(value) and value > 0):
                 raise InputError(f"{name} {value:g} must be above 0")
         if self.absent is not None and self.absent not in ABSENT:
-            raise InputError(f"absent={self.absent!r} is not one of {', '.join(ABSENT)}")
+            raise InputError(f"{option('absent', repr(self.absent))} is not one of {', '.join(ABSENT)}")
         if self.absent == "zero" and self.floor is not None:
             raise InputError("a cell without a row cannot mean zero where there is a floor")
 
@@ -111,9 +112,3 @@ class Release:
         found = [max(values) if takes_away else float(np.median(values)) for values in totals]
         exact = all(t.exact for t in tables)
         return [round(value) for value in found] if exact else found
-
-
-def check_hash_size(hash_size: int | None) -> None:
-    """Refuse a number of buckets that makes no sense."""
-    if hash_size is not None and hash_size < 2:
-        raise InputError(f"hash-size {hash_size} is too small: 2 is the least")

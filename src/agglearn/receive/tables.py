@@ -17,12 +17,15 @@ import numpy as np
 
 from agglearn.aggregation.groups import Groups, require_table_memory
 from agglearn.errors import InputError, TableError
-from agglearn.receive.release import Received, Release, check_hash_size
-from agglearn.receive.values import Unknown, Vocabulary, encode, read_numbers
+from agglearn.receive.release import Received, Release
+from agglearn.receive.values import MOST_VALUES, Unknown, Vocabulary, encode, read_numbers
 from agglearn.records.learn import ColumnNote
-from agglearn.records.sources import FileSource, ReadOptions, expand
+from agglearn.records.options import ReadOptions
+from agglearn.records.sources import FileSource, expand
+from agglearn.runtime.options import at_least
 from agglearn.runtime.progress import meter
-from agglearn.schema.features import MAX_MODALITIES, Feature
+from agglearn.runtime.speech import option
+from agglearn.schema.features import Feature
 from agglearn.schema.schema import Label, Schema, some
 from agglearn.tables.data import AggregatedData
 from agglearn.tables.format import load_schema
@@ -58,9 +61,9 @@ def read_tables(
     rows: float | None = None,
     positives: Sequence[float] | None = None,
     hash_size: int | None = None,
-    max_modalities: int = MAX_MODALITIES - 2,
+    max_modalities: int = MOST_VALUES,
     separator: str | None = None,
-    encoding: str = "utf8",
+    encoding: str = ReadOptions.encoding,
     missing: Sequence[str] = (),
     show_progress: bool = False,
 ) -> Received:
@@ -88,7 +91,7 @@ def read_tables(
         value); ``missing`` lists other texts that are.
     """
     release = Release(noise, floor, absent, rows, positives)
-    check_hash_size(hash_size)
+    at_least(2, "small", hash_size=hash_size)
     if isinstance(schema, str | Path):
         schema = load_schema(schema)
     labels = _labels(label, schema)
@@ -126,7 +129,7 @@ def _paths(files: Any) -> list[Path]:
 def _labels(label: str | Sequence[str] | None, schema: Schema | None) -> tuple[Label, ...]:
     if label is None:
         if schema is None:
-            raise InputError("no label is named: say which column has its sum with --label")
+            raise InputError(f"no label is named: say which column has its sum with {option('label')}")
         return schema.labels
     names = [label] if isinstance(label, str) else list(label)
     known = {} if schema is None else {x.name: x for x in schema.labels}
@@ -196,12 +199,12 @@ def _count_column(path: Path, names: Sequence[str], schema: Schema | None, told:
     found = [n for n in names if n not in features and n.casefold().rstrip("_") in COUNT_NAMES]
     if not found:
         raise InputError(
-            f"{path} has no column called {', '.join(COUNT_NAMES)}: say which is the count with --count "
-            f"(there are {some(names)})"
+            f"{path} has no column called {', '.join(COUNT_NAMES)}: say which is the count with "
+            f"{option('count')} (there are {some(names)})"
         )
     stems = {n.casefold().rstrip("_") for n in found}
     if len(stems) > 1:
-        raise InputError(f"{path} may have its count in {some(found)}: say which with --count")
+        raise InputError(f"{path} may have its count in {some(found)}: say which with {option('count')}")
     # A feature that is called count keeps its name, and the count is called count_ instead.
     return max(found, key=len)
 

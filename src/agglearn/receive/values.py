@@ -14,12 +14,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from agglearn.errors import InputError
-from agglearn.records.learn import Coding, ColumnNote, learn_feature
+from agglearn.records.learn import ColumnNote, learn_feature
+from agglearn.records.options import Coding
 from agglearn.records.survey import ColumnSurvey
 from agglearn.schema.columns import as_numbers, as_text, distinct, one_array
-from agglearn.schema.features import MAX_MODALITIES, Categorical, Codes, Feature
+from agglearn.schema.features import MAX_MODALITIES, Feature
+from agglearn.schema.rules import Codes, LookUp, Rule
 from agglearn.schema.schema import Schema
 from agglearn.tables.table import Array, Scope
+
+MOST_VALUES = MAX_MODALITIES - 2
+"""Of a feature, besides one for the rarer and one for the missing."""
 
 _LARGEST_EXACT_FLOAT = 2.0**53
 
@@ -49,7 +54,7 @@ def encode(feature: Feature, column: Any) -> Codes:
     """Codes of values written as the modality's text, or as they were in the records."""
     values, index = distinct(column)
     texts = as_text(values).to_pylist()
-    raw = feature.encode(_canonical(feature, values))
+    raw = feature.rule.encode(_canonical(feature.rule, values))
     codes = np.empty(len(texts) + 1, np.uint16)
     codes[-1] = feature.missing_code  # index -1
     for i, text in enumerate(texts):
@@ -58,9 +63,9 @@ def encode(feature: Feature, column: Any) -> Codes:
     return codes[index]
 
 
-def _canonical(feature: Feature, values: Any) -> Any:
+def _canonical(rule: Rule, values: Any) -> Any:
     """A column of numbers may write 5 as 5.0 where the records had it as 5."""
-    if not isinstance(feature, Categorical) or feature.value_type not in ("integer", "float"):
+    if not isinstance(rule, LookUp) or rule.value_type not in ("integer", "float"):
         return values
     numbers, _ = as_numbers(values)
     texts = as_text(pa.array(numbers, from_pandas=True))
@@ -90,7 +95,7 @@ class Vocabulary:
     def feature(self, max_modalities: int) -> tuple[Feature, ColumnNote]:
         """The feature, and a note about it."""
         name = self._survey.name
-        coding = Coding(categorical=(name,), max_modalities=min(max_modalities, MAX_MODALITIES - 2))
+        coding = Coding(categorical=(name,), max_modalities=min(max_modalities, MOST_VALUES))
         feature, note = learn_feature(self._survey, coding)
         folded = note.why.removeprefix("as told")
         return feature, replace(note, missing=0, why=f"the values of its tables{folded}")

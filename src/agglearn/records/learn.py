@@ -6,65 +6,24 @@ Every decision comes with the reason it was taken, in one line a person can read
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from fnmatch import fnmatchcase
-from itertools import pairwise
-from typing import TypeAlias
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from agglearn.errors import InputError
+from agglearn.records.binning import Floats, quantile_cuts, width_cuts
+from agglearn.records.options import Coding
+from agglearn.records.roles import matches
 from agglearn.records.survey import ColumnSurvey
-from agglearn.schema.features import Binned, Categorical, Cut, Encoded, Feature
-from agglearn.schema.schema import Label
-
-Floats: TypeAlias = npt.NDArray[np.float64]
-Ints: TypeAlias = npt.NDArray[np.int64]
+from agglearn.runtime.speech import option, words
+from agglearn.schema.features import Binned, Categorical, Cut, Feature
+from agglearn.schema.schema import Label, some
 
 _FEW = 20  # so few distinct integers are taken for categories
 _CODE_NAME = re.compile(r"(^|[_\-. ])(u?id|ids|code|zip|zipcode|postcode|(hash|cat)[_-]?\d*)$", re.IGNORECASE)
 _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}")
 _MOSTLY = 0.9
-
-
-@dataclass(frozen=True)
-class Coding:
-    """How columns are to be coded where nobody says otherwise.
-
-    Attributes
-    ----------
-    categorical, numeric
-        Columns (names or patterns such as ``cat*``) whose kind is given.
-    bins, binning
-        Number of intervals of a numeric column, ``quantile`` or ``width``.
-    edges
-        Given edges of some numeric columns.
-    max_modalities
-        A categorical column keeps at most so many values; the rarer share one modality.
-    min_modality_count
-        Values rarer than this share one modality.
-    """
-
-    categorical: tuple[str, ...] = ()
-    numeric: tuple[str, ...] = ()
-    bins: int = 10
-    binning: str = "quantile"
-    edges: Mapping[str, Sequence[float]] = field(default_factory=dict)
-    max_modalities: int = 1000
-    min_modality_count: int = 1
-
-    def __post_init__(self) -> None:
-        if self.binning not in ("quantile", "width"):
-            raise InputError(f"binning {self.binning!r} is not quantile or width")
-        for name, value, least in (
-            ("bins", self.bins, 2),
-            ("max-modalities", self.max_modalities, 2),
-            ("min-modality-count", self.min_modality_count, 1),
-        ):
-            if value < least:
-                raise InputError(f"{name} {value} is too few: {least} is the least")
 
 
 @dataclass(frozen=True)
@@ -78,18 +37,13 @@ class ColumnNote:
     why: str
 
 
-def matches(name: str, patterns: Sequence[str]) -> bool:
-    """Whether a column is named by one of the patterns."""
-    return any(name == p or fnmatchcase(name, p) for p in patterns)
-
-
 def learn_feature(survey: ColumnSurvey, coding: Coding) -> tuple[Feature, ColumnNote]:
     """The feature a column becomes, and why."""
     name = survey.name
     if matches(name, coding.categorical) and matches(name, coding.numeric):
         raise InputError(f"column {name!r} is asked to be both categorical and numeric")
     if survey.missing == survey.rows:
-        raise InputError(f"column {name!r} has no value in any record: leave it out with --exclude")
+        raise InputError(f"column {name!r} has no value in any record: leave it out with {option('exclude')}")
     if name in coding.edges:
         numeric, why = True, "edges given"
     elif matches(name, coding.categorical):
@@ -111,9 +65,20 @@ def learn_label(label: Label, survey: ColumnSurvey | None) -> Label:
     return replace(label, negative=others[0].strip()) if len(others) == 1 else label
 
 
+def check_told(coding: Coding, names: Sequence[str]) -> None:
+    """Refuse options about columns that are not there."""
+    for kind, patterns in (("categorical", coding.categorical), ("numeric", coding.numeric)):
+        for pattern in patterns:
+            if not any(matches(name, (pattern,)) for name in names):
+                told = option(kind, repr(pattern))
+                raise InputError(f"{told} names no feature: there are {some(names)}")
+    for name in coding.edges:
+        if name not in names:
+            raise InputError(f"{option('edges', repr(name))} names no feature: there are {some(names)}")
+
+
 def _is_quantity(survey: ColumnSurvey) -> tuple[bool, str]:
     """Whether a column's values are amounts, or names that may happen to be numbers."""
-    option = f"--categorical {survey.name!r}" if " " in survey.name else f"--categorical {survey.name}"
     if survey.value_type in ("boolean", "date", "time", "timestamp"):
         return False, survey.value_type
     found = survey.numbers()
@@ -124,15 +89,19 @@ def _is_quantity(survey: ColumnSurvey) -> tuple[bool, str]:
     if not np.all(values == np.floor(values)):
         return True, "numbers"
     if _CODE_NAME.search(survey.name):
-        return False, f"{n:,} distinct integers, named like codes (a quantity? --numeric {survey.name})"
+        return False, f"{n:,} distinct integers, named like codes ({_told('numeric', survey)})"
     if n <= _FEW:
-        return False, f"{n} distinct integers (a quantity? --numeric {survey.name})"
+        return False, f"{n} distinct integers ({_told('numeric', survey)})"
     if _looks_hashed(values):
-        return (
-            False,
-            f"{n:,} distinct integers, spread like hashes (a quantity? --numeric {survey.name})",
-        )
-    return True, f"{n:,} distinct integers (codes? {option})"
+        return False, f"{n:,} distinct integers, spread like hashes ({_told('numeric', survey)})"
+    return True, f"{n:,} distinct integers ({_told('categorical', survey)})"
+
+
+def _told(kind: str, survey: ColumnSurvey) -> str:
+    """How to say that a column is of the other kind."""
+    name = repr(survey.name) if " " in survey.name else survey.name
+    doubt = "a quantity?" if kind == "numeric" else "codes?"
+    return f"{doubt} {words(python=f'{kind}=[{survey.name!r}]', shell=f'--{kind} {name}')}"
 
 
 def _text_reason(survey: ColumnSurvey) -> str:
@@ -140,11 +109,12 @@ def _text_reason(survey: ColumnSurvey) -> str:
     present = survey.rows - survey.missing
     if odd < (1 - _MOSTLY) * present:
         return (
-            f"{odd:,} of {present:,} values are not numbers, so all are read as text (a quantity? "
-            f"--numeric {survey.name})"
+            f"{odd:,} of {present:,} values are not numbers, so all are read as text "
+            f"({_told('numeric', survey)})"
         )
     if survey.n_distinct > _MOSTLY * present and present > 100:
-        return "text, nearly every value different (an identifier? leave it out with --exclude)"
+        leave = option("exclude")
+        return f"text, nearly every value different (an identifier? leave it out with {leave})"
     return "text"
 
 
@@ -209,107 +179,3 @@ def _binned(survey: ColumnSurvey, coding: Coding, why: str) -> tuple[Feature, Co
 
 def _note(feature: Feature, survey: ColumnSurvey, why: str) -> ColumnNote:
     return ColumnNote(feature.name, feature.kind, feature.n_modalities, survey.missing, why)
-
-
-def width_cuts(low: float, high: float, bins: int) -> tuple[Cut, ...]:
-    """Cuts of equal width between two values."""
-    edges = np.unique(np.linspace(low, high, bins + 1)[1:-1])
-    return tuple(Cut(float(e)) for e in edges if low < e <= high)
-
-
-def quantile_cuts(values: Floats, counts: Ints, bins: int) -> tuple[Cut, ...]:
-    """Cuts that give every bin about as many records.
-
-    A value that alone holds more than its share gets a bin of its own, and the other bins divide what
-    is left on either side of it.
-    """
-    if len(values) <= bins:
-        return tuple(Cut(float(v)) for v in values[1:])
-    heavy = counts * bins > counts.sum()
-    segments = _between(heavy)
-    weights = [int(counts[a:b].sum()) for a, b in segments]
-    shares = _shares(weights, [b - a for a, b in segments], bins - int(heavy.sum()))
-    starts = np.zeros(len(values), bool)  # which values begin a bin
-    starts[heavy] = True
-    for (a, b), share in zip(segments, shares, strict=True):
-        starts[[a, *(a + j for j in _even_starts(counts[a:b], share))]] = True
-    return tuple(
-        Cut(float(values[i - 1]), after=True) if heavy[i - 1] else Cut(float(values[i]))
-        for i in np.flatnonzero(starts)
-        if i > 0
-    )
-
-
-def _between(heavy: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
-    """Runs of values that are not heavy, as index ranges."""
-    padded = np.concatenate([[True], heavy, [True]])
-    starts = np.flatnonzero(padded[:-1] & ~padded[1:])
-    stops = np.flatnonzero(~padded[:-1] & padded[1:])
-    return list(zip(starts.tolist(), stops.tolist(), strict=True))
-
-
-def _shares(weights: list[int], sizes: list[int], bins: int) -> list[int]:
-    """Bins for each segment in proportion to its records: at least one, at most one a value."""
-    shares = [1] * len(weights)
-    for _ in range(bins - len(weights)):
-        divisible = [i for i, size in enumerate(sizes) if shares[i] < size]
-        neediest = max(divisible, key=lambda i: weights[i] / shares[i])
-        shares[neediest] += 1
-    return shares
-
-
-def _even_starts(counts: Ints, bins: int) -> list[int]:
-    """Where each bin after the first begins, so that all hold about as many records."""
-    edges = np.concatenate([[0], np.cumsum(counts)])  # records before each value
-    starts: list[int] = []
-    at = 0
-    for left in range(bins, 1, -1):
-        target = edges[at] + (edges[-1] - edges[at]) / left
-        stop = len(edges) - left + 1  # every later bin needs a value too
-        at += 1 + int(np.argmin(np.abs(edges[at + 1 : stop] - target)))
-        starts.append(at)
-    return starts
-
-
-def learn_encoding(
-    name: str,
-    values: Sequence[str],
-    counts: Ints,
-    positives: Ints,
-    missing: bool,
-    modalities: int,
-) -> Encoded:
-    """Codes by (count, rate) bins: about ``modalities`` of them, learnt on held-out records.
-
-    Values are cut by how often they occur, each group holding about as many records, and every group
-    by its smoothed rate. The first code is left to values the held-out records do not have.
-    """
-    base = positives.sum() / max(counts.sum(), 1)
-    rate = (positives + 10 * base) / (counts + 10)
-    by_count = max(1, round(np.sqrt(modalities) / 2))
-    by_rate = max(1, (modalities - 1) // by_count)
-    groups = ["never seen"]
-    codes = np.zeros(len(values), np.int64)
-    for a, b, members in _weight_groups(counts.astype(np.float64), counts, by_count):
-        for low, high, inner in _weight_groups(rate[members], counts[members], by_rate):
-            codes[members[inner]] = len(groups)
-            groups.append(f"count {a:g}–{b:g}, rate {low:.2%}–{high:.2%} ({len(groups)})")
-    return Encoded(
-        name=name,
-        groups=tuple(groups),
-        values=tuple(values),
-        codes=tuple(codes.tolist()),
-        missing=missing,
-    )
-
-
-def _weight_groups(key: Floats, weights: Ints, bins: int) -> list[tuple[float, float, Ints]]:
-    """Split items by a key into groups of about equal weight: (least key, greatest, members)."""
-    distinct, inverse = np.unique(key, return_inverse=True)
-    totals = np.bincount(inverse, weights=weights).astype(np.int64)
-    starts = [0, *_even_starts(totals, min(bins, len(distinct))), len(distinct)]
-    groups = []
-    for a, b in pairwise(starts):
-        members = np.flatnonzero((inverse >= a) & (inverse < b))
-        groups.append((float(distinct[a]), float(distinct[b - 1]), members))
-    return groups

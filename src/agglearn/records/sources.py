@@ -23,6 +23,8 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
 from agglearn.errors import InputError
+from agglearn.records.options import ReadOptions
+from agglearn.runtime.speech import option
 from agglearn.schema.columns import check_supported
 from agglearn.schema.schema import some
 
@@ -41,7 +43,6 @@ _FORMATS = {
     ".ipc": "arrow",
 }
 _SEPARATORS = ",\t;|"
-DEFAULT_MISSING = ("", "NA", "NaN", "nan", "null", "NULL")
 
 
 class Source(Protocol):
@@ -56,15 +57,6 @@ class Source(Protocol):
 
     def batches(self, columns: Sequence[str]) -> Iterator[Any]:
         """Record batches with these columns."""
-
-
-@dataclass(frozen=True)
-class ReadOptions:
-    """How text files are written."""
-
-    separator: str | None = None
-    encoding: str = "utf8"
-    missing: tuple[str, ...] = DEFAULT_MISSING
 
 
 def open_source(data: Any, options: ReadOptions | None = None) -> Source:
@@ -281,7 +273,8 @@ def _explained(path: Path) -> Iterator[None]:
 
 
 def _not_utf8(path: Path) -> InputError:
-    return InputError(f"{path} is not text in the encoding expected: say which, such as --encoding latin-1")
+    such = option("encoding", "latin-1")
+    return InputError(f"{path} is not text in the encoding expected: say which, such as {such}")
 
 
 def _look(path: Path, options: ReadOptions) -> tuple[list[str], int | None]:
@@ -323,7 +316,7 @@ def _separator(path: Path, options: ReadOptions) -> str:
     if options.separator:
         separator = "\t" if options.separator in ("\\t", "tab") else options.separator
         if len(separator.encode()) != 1:
-            raise InputError(f"--separator {separator!r} is not a single character")
+            raise InputError(f"{option('separator', repr(separator))} is not a single character")
         return separator
     if ".tsv" in [s.lower() for s in path.suffixes]:
         return "\t"

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from agglearn.errors import InputError
+from agglearn.records.options import TRAIN, Split, TargetEncoding, check_split
+from agglearn.records.sources import Source
 
-TRAIN = "train"
+_ENCODING = "(encoding)"  # the part that target encodings are learnt on
 
 
 def parse_split(text: str) -> dict[str, float]:
@@ -25,17 +30,6 @@ def parse_split(text: str) -> dict[str, float]:
             raise InputError(f"split {term!r} is not NAME=SHARE, such as valid=0.2") from None
     check_split(shares)
     return shares
-
-
-def check_split(shares: Mapping[str, float]) -> None:
-    """Refuse shares that leave nothing to train on, and names that cannot be part of a file name."""
-    for name, share in shares.items():
-        if not name.isidentifier() or name == TRAIN:
-            raise InputError(f"split part {name!r} needs a plain name other than {TRAIN!r}")
-        if not 0 < share < 1:
-            raise InputError(f"split part {name}={share:g} must be between 0 and 1")
-    if sum(shares.values()) >= 1:
-        raise InputError("the parts of the split leave nothing to train on: their sum must be below 1")
 
 
 def assign(start: int, n: int, seed: int, shares: Mapping[str, float]) -> npt.NDArray[np.uint8]:
@@ -54,3 +48,55 @@ def assign(start: int, n: int, seed: int, shares: Mapping[str, float]) -> npt.ND
     bounds = np.cumsum(list(shares.values()))
     part = np.searchsorted(bounds, uniform, side="right") + 1
     return np.where(part > len(bounds), 0, part).astype(np.uint8)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Where records go: into the parts of a split, or into one that target encodings are learnt on.
+
+    Attributes
+    ----------
+    split
+        The parts that tables are made of.
+    encoding
+        The target encodings; where there are any, a part is held out for them and is in no table.
+    """
+
+    split: Split
+    encoding: TargetEncoding
+
+    def __post_init__(self) -> None:
+        if self.encoding.columns and not 0 < self.encoding.share < 1 - sum(self.split.shares.values()):
+            raise InputError(
+                f"the share of records held out for target encoding ({self.encoding.share:g}) must be above "
+                "0 and leave records to train on"
+            )
+
+    @cached_property
+    def shares(self) -> dict[str, float]:
+        """Shares of the records that go elsewhere than to the training tables."""
+        held_out = {_ENCODING: self.encoding.share} if self.encoding.columns else {}
+        return {**self.split.shares, **held_out}
+
+    @property
+    def names(self) -> list[str]:
+        """The parts that tables are made of, in the order of their numbers."""
+        return [TRAIN, *self.split.shares]
+
+    @property
+    def held_out(self) -> int:
+        """The number of the part that target encodings are learnt on."""
+        return len(self.names)
+
+    def batches(
+        self, source: Source, columns: Sequence[str]
+    ) -> Iterator[tuple[Any, npt.NDArray[np.uint8] | None]]:
+        """Batches of a source, each with the part that its records belong to; None if there is but one."""
+        start = 0
+        for batch in source.batches(list(dict.fromkeys(columns))):
+            yield batch, assign(start, batch.num_rows, self.split.seed, self.shares) if self.shares else None
+            start += batch.num_rows
+
+    def describe(self, part: str) -> dict[str, Any] | None:
+        """What the files of a part say of the split; None if there is but one."""
+        return {"part": part, "seed": self.split.seed, "shares": self.shares} if self.shares else None

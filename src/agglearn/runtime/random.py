@@ -16,8 +16,12 @@ from enum import IntEnum
 
 import numpy as np
 
+from agglearn.errors import InputError
+from agglearn.runtime.speech import option
+
 _GOLDEN = 0x9E3779B97F4A7C15
 _WORD = 2**64 - 1
+MOST_SEED = 2**63 - 1
 
 
 class Use(IntEnum):
@@ -28,9 +32,10 @@ class Use(IntEnum):
     DRAW = 2  # chains of a fitted model set in motion again
     EXACT = 3  # records drawn from an enumerated law
     RECORDS = 4  # raw values and labels of synthetic records
-    PROBES = 5  # random functions that tell degrees of freedom
+    DEGREES = 5  # random functions that tell degrees of freedom
     PRIOR = 6  # probes of how large weights are
     POSTERIOR = 7  # draws of the weights
+    ROOM = 8  # random functions that tell what a further table could
 
 
 class Stream(IntEnum):
@@ -84,3 +89,11 @@ def _scramble(z: int) -> int:
     z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _WORD
     z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _WORD
     return z ^ (z >> 31)
+
+
+def check_seed(seed: int) -> None:
+    """Refuse a seed that no stream of numbers has."""
+    if seed < 0:
+        raise InputError(f"{option('seed')} {seed} must be at least 0")
+    if seed > MOST_SEED:
+        raise InputError(f"{option('seed')} {seed} must be at most {MOST_SEED}")

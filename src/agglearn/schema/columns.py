@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from agglearn.errors import InputError
+from agglearn.runtime.speech import option
 
 Column: TypeAlias = Any  # pa.Array or pa.ChunkedArray: pyarrow ships no types
 
@@ -52,7 +53,7 @@ def check_supported(name: str, arrow_type: Any) -> None:
     if pa.types.is_nested(t) or any(unfit(t) for unfit in _UNFIT):
         raise InputError(
             f"column {name!r} has type {t}, which is neither a category nor a number: "
-            "leave it out with --exclude, or turn it into text"
+            f"leave it out with {option('exclude')}, or turn it into text"
         )
 
 

@@ -1,4 +1,4 @@
-"""How a raw value becomes a code.
+"""Kinds of feature: what the modalities of a column are, and what stands behind a code.
 
 A feature is one of three kinds, each frozen once it is learnt or given:
 
@@ -6,25 +6,40 @@ A feature is one of three kinds, each frozen once it is learnt or given:
 - :class:`Binned`: a numeric column cut into intervals;
 - :class:`Encoded`: a column of high cardinality whose values share codes by (count, rate) bins.
 
-Codes run from 0 to M-1; the code M stands for *unknown*: a value the feature has no modality for.
+How a raw value becomes a code is the feature's :attr:`rule`, one of the two shapes of
+:mod:`agglearn.schema.rules`. Codes run from 0 to M-1; the code M stands for *unknown*: a value the feature
+has no modality for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from agglearn.errors import SchemaError
-from agglearn.schema.columns import Column, as_numbers, as_text, distinct, one_array, value_type
+from agglearn.runtime.display import WIDTH, clip
+from agglearn.runtime.speech import option
+from agglearn.schema.columns import Column
+from agglearn.schema.rules import Codes, Cut, Cuts, LookUp, Rule
 
-Codes: TypeAlias = npt.NDArray[np.uint16]
+__all__ = [
+    "KINDS",
+    "MAX_MODALITIES",
+    "MISSING",
+    "OTHER",
+    "VALUE_TYPES",
+    "Binned",
+    "Categorical",
+    "Codes",
+    "Cut",
+    "Encoded",
+    "Feature",
+]
 
 MAX_MODALITIES = 65_534
 OTHER = "(other)"
@@ -41,6 +56,16 @@ VALUE_TYPES = {
 }
 
 
+def _texts(document: Mapping[str, Any], key: str) -> tuple[str, ...]:
+    """A list of different texts."""
+    if not isinstance(document[key], list):
+        raise ValueError(f"feature {document['name']!r}: {key} is not a list")
+    texts = tuple(str(v) for v in document[key])
+    if len(set(texts)) != len(texts):
+        raise ValueError(f"feature {document['name']!r} lists one of its {key} twice")
+    return texts
+
+
 def _special(name: str, taken: set[str]) -> str:
     """A name for a special modality that no value of the data has."""
     while name in taken:
@@ -48,17 +73,28 @@ def _special(name: str, taken: set[str]) -> str:
     return name
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class _Feature:
     name: str
     missing: bool
+
+    kind: ClassVar[str]
 
     def __post_init__(self) -> None:
         if self.n_modalities > MAX_MODALITIES:
             raise SchemaError(
                 f"feature {self.name!r} has {self.n_modalities:,} modalities and the most is "
-                f"{MAX_MODALITIES:,}: fold the rare ones with --max-modalities, or target-encode it"
+                f"{MAX_MODALITIES:,}: fold the rare ones with {option('max_modalities')}, or target-encode it"
             )
+
+    def __repr__(self) -> str:
+        """Python that makes the feature again, or its beginning where that is long."""
+        kind = type(self).__name__
+        whole = f"{kind}({', '.join(f'{f.name}={getattr(self, f.name)!r}' for f in fields(self))})"
+        if len(whole) <= WIDTH:
+            return whole
+        first = ", ".join(repr(clip(text)) for text in self.modalities[:2])
+        return f"<{kind} {clip(self.name)!r}: {self.n_modalities:,} modalities, {first}, …>"
 
     @cached_property
     def modalities(self) -> tuple[str, ...]:
@@ -80,21 +116,27 @@ class _Feature:
         """The code of a missing value: its own modality, or unknown."""
         return self.n_modalities - 1 if self.missing else self.n_modalities
 
+    @property
+    def rule(self) -> Rule:
+        """What becomes of a raw value."""
+        raise NotImplementedError
+
+    def encode(self, column: Column) -> Codes:
+        """Codes of a raw column."""
+        return self.rule.encode(column)
+
+    def to_json(self) -> dict[str, Any]:
+        """The feature as plain JSON values."""
+        return {"name": self.name, "kind": self.kind, "missing": self.missing} | self._own_json()
+
     def _own_modalities(self) -> tuple[str, ...]:
         raise NotImplementedError
 
-
-def _look_up(column: Column, codes: Mapping[str, int], default: int, missing: int) -> Codes:
-    """Codes of a column by the text of its distinct values."""
-    values, index = distinct(column)
-    texts = as_text(values).to_pylist()
-    table = np.empty(len(texts) + 1, np.uint16)
-    table[:-1] = [missing if t is None else codes.get(t, default) for t in texts]
-    table[-1] = missing  # index -1
-    return table[index]
+    def _own_json(self) -> dict[str, Any]:
+        raise NotImplementedError
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Categorical(_Feature):
     """A column of categories.
 
@@ -122,40 +164,26 @@ class Categorical(_Feature):
         return (*self.values, _special(OTHER, set(self.values))) if self.other else self.values
 
     @cached_property
-    def _value_codes(self) -> dict[str, int]:
-        return {text: code for code, text in enumerate(self.values)}
+    def rule(self) -> LookUp:
+        """The vocabulary; any other value is the one modality they share, or unknown."""
+        codes = {text: code for code, text in enumerate(self.values)}
+        default = len(self.values) if self.other else self.n_modalities
+        return LookUp(codes, default, self.missing_code, self.value_type)
 
-    @property
-    def _default(self) -> int:
-        return len(self.values) if self.other else self.n_modalities
+    def _own_json(self) -> dict[str, Any]:
+        return {"values": list(self.values), "value_type": self.value_type, "other": self.other}
 
-    @cached_property
-    def _integer_codes(self) -> tuple[int, Codes] | None:
-        """For a vocabulary of integers in a narrow range: its least value, and codes from there."""
-        if self.value_type != "integer" or not self.values:
-            return None
-        numbers = [int(v) for v in self.values]
-        low, span = min(numbers), max(numbers) - min(numbers) + 1
-        if span > 1 << 20 or low < -(2**63) or low + span > 2**63:
-            return None
-        codes = np.full(span + 1, self._default, np.uint16)  # the last one: outside the range
-        codes[np.array(numbers) - low] = np.arange(len(numbers))
-        return low, codes
-
-    def encode(self, column: Column) -> Codes:
-        """Codes of a raw column."""
-        array = one_array(column)
-        plain = pa.types.is_integer(array.type) and not pa.types.is_uint64(array.type)
-        if plain and not array.null_count and self._integer_codes:
-            low, codes = self._integer_codes
-            index = array.to_numpy().astype(np.int64) - low
-            outside = np.uint64(len(codes) - 1)
-            # A negative index wraps to a huge unsigned one, so one comparison guards both ends.
-            found: Codes = codes[np.minimum(index.view(np.uint64), outside).view(np.int64)]
-            return found
-        if self.value_type == "boolean" and value_type(array.type) == "string":
-            array = pc.utf8_lower(as_text(array))  # some tools write True, some true
-        return _look_up(array, self._value_codes, self._default, self.missing_code)
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> Categorical:
+        """The feature that :meth:`to_json` wrote."""
+        name, values = document["name"], _texts(document, "values")
+        value_type = document.get("value_type", "string")
+        if value_type not in VALUE_TYPES:
+            raise ValueError(f"feature {name!r} has values of unknown type {value_type!r}")
+        if value_type == "integer" and any(v != str(int(v)) for v in values):
+            raise ValueError(f"feature {name!r} has a value that is not written as an integer")
+        other = bool(document.get("other", False))
+        return cls(str(name), bool(document["missing"]), values, value_type, other)
 
     def decode(self, codes: Codes, rng: np.random.Generator) -> Any:
         """Raw values of codes, as an Arrow array of the original type where that can hold them."""
@@ -168,15 +196,7 @@ class Categorical(_Feature):
             return array
 
 
-@dataclass(frozen=True)
-class Cut:
-    """A boundary between two bins: at ``value``, which falls left of it if ``after``."""
-
-    value: float
-    after: bool = False
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Binned(_Feature):
     """A numeric column cut into intervals; the outer two are open-ended.
 
@@ -208,10 +228,9 @@ class Binned(_Feature):
         super().__post_init__()
 
     @cached_property
-    def _edges(self) -> npt.NDArray[np.float64]:
-        values = np.array([c.value for c in self.cuts], np.float64)
-        after = np.array([c.after for c in self.cuts], bool)
-        return np.where(after, np.nextafter(values, np.inf), values)
+    def rule(self) -> Cuts:
+        """The cuts; text that is no number is unknown."""
+        return Cuts(self.cuts, self.missing_code, self.n_modalities)
 
     def _own_modalities(self) -> tuple[str, ...]:
         if not self.cuts:
@@ -222,17 +241,27 @@ class Binned(_Feature):
         above = f"{'>' if last.after else '≥'} {_number(last.value)}"
         return (below, *inner, above)
 
-    def encode(self, column: Column) -> Codes:
-        """Codes of a raw column; text that is no number is unknown."""
-        numbers, bad = as_numbers(column)
-        codes = np.searchsorted(self._edges, numbers, side="right").astype(np.uint16)
-        codes[np.isnan(numbers)] = self.missing_code
-        codes[bad] = self.n_modalities
-        return codes
+    def _own_json(self) -> dict[str, Any]:
+        cuts = [[c.value, c.after] for c in self.cuts]
+        return {"cuts": cuts, "low": self.low, "high": self.high, "integer": self.integer}
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> Binned:
+        """The feature that :meth:`to_json` wrote; a cut may be its value alone."""
+        cuts = [c if isinstance(c, list) else [c, False] for c in document["cuts"]]
+        edges = [float(value) for value, _ in cuts]
+        return cls(
+            name=str(document["name"]),
+            missing=bool(document["missing"]),
+            cuts=tuple(Cut(float(value), bool(after)) for value, after in cuts),
+            low=float(document.get("low", edges[0] if edges else 0.0)),
+            high=float(document.get("high", edges[-1] if edges else 0.0)),
+            integer=bool(document.get("integer", False)),
+        )
 
     def decode(self, codes: Codes, rng: np.random.Generator) -> Any:
         """Raw values of codes: a uniform draw within each bin."""
-        edges = self._edges
+        edges = self.rule.edges
         low, high = self.low, self.high
         if len(edges):  # given edges may lie beyond the range: an outer bin then holds one value
             below = np.ceil(edges[0]) - 1 if self.integer else np.nextafter(edges[0], -np.inf)
@@ -263,7 +292,7 @@ def _interval(a: Cut, b: Cut) -> str:
     return f"{left}{_number(a.value)}, {_number(b.value)}{right}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Encoded(_Feature):
     """A column whose values share codes by how often they occur and how often they are positive.
 
@@ -287,12 +316,21 @@ class Encoded(_Feature):
         return self.groups
 
     @cached_property
-    def _value_codes(self) -> dict[str, int]:
-        return dict(zip(self.values, self.codes, strict=True))
+    def rule(self) -> LookUp:
+        """The values learnt; a value never seen has the first code."""
+        return LookUp(dict(zip(self.values, self.codes, strict=True)), 0, self.missing_code)
 
-    def encode(self, column: Column) -> Codes:
-        """Codes of a raw column; a value never seen has the first code."""
-        return _look_up(column, self._value_codes, 0, self.missing_code)
+    def _own_json(self) -> dict[str, Any]:
+        return {"groups": list(self.groups), "values": list(self.values), "codes": list(self.codes)}
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> Encoded:
+        """The feature that :meth:`to_json` wrote."""
+        groups, values = _texts(document, "groups"), _texts(document, "values")
+        codes = tuple(int(c) for c in document["codes"])
+        if len(codes) != len(values) or not all(0 <= c < len(groups) for c in codes):
+            raise ValueError(f"feature {document['name']!r}: codes do not fit its groups and values")
+        return cls(str(document["name"]), bool(document["missing"]), groups, values, codes)
 
     def decode(self, codes: Codes, rng: np.random.Generator) -> Any:
         """Raw values of codes: one of those that share the code, each as likely."""
@@ -308,3 +346,6 @@ class Encoded(_Feature):
 
 
 Feature: TypeAlias = Categorical | Binned | Encoded
+
+KINDS: dict[str, type[Feature]] = {kind.kind: kind for kind in (Categorical, Binned, Encoded)}
+"""The kinds of feature by their name in files."""

@@ -16,12 +16,15 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from agglearn.errors import InputError, SchemaError
+from agglearn.runtime.display import clip, counted, html_table
+from agglearn.runtime.speech import option
 from agglearn.schema.columns import Column, as_text, distinct
-from agglearn.schema.features import VALUE_TYPES, Binned, Categorical, Cut, Encoded, Feature
+from agglearn.schema.features import KINDS, Feature
 
 _TRUE = {"1", "true", "True", "TRUE"}
 _FALSE = {"0", "false", "False", "FALSE"}
 _SHOWN = 4
+_LISTED = 10  # features that a schema shows of itself
 
 
 @dataclass(frozen=True)
@@ -72,11 +75,11 @@ class Label:
             return int(text.strip() in _TRUE)
         raise InputError(
             f"label {self.name!r} has the value {text!r}, neither 0/1 nor true/false: "
-            "name the positive one with --positive"
+            f"name the positive one with {option('positive')}"
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Schema:
     """Features in their order, and labels.
 
@@ -98,6 +101,27 @@ class Schema:
                 raise SchemaError(f"column {name!r} stands twice in the schema")
         if not self.features:
             raise SchemaError("no feature is left: the schema needs one column besides the label")
+
+    def __repr__(self) -> str:
+        """What it is, and the first few features."""
+        shown = [(clip(f.name), f.kind, f.n_modalities) for f in self.features[:_LISTED]]
+        width = max(len(name) for name, _, _ in shown)
+        lines = [f"  {name:<{width}}  {kind:<11} {n:>6,} modalities" for name, kind, n in shown]
+        if len(self.features) > _LISTED:
+            lines.append(f"  … and {len(self.features) - _LISTED:,} more")
+        return "\n".join([f"<{self.title}>", *lines])
+
+    def _repr_html_(self) -> str:
+        rows = [[f.name, f.kind, f"{f.n_modalities:,}"] for f in self.features[:_LISTED]]
+        return html_table(
+            self.title, ["feature", "kind", "modalities"], rows, max(0, len(self.features) - _LISTED)
+        )
+
+    @property
+    def title(self) -> str:
+        """What it is, on one line."""
+        labels = ("label " if len(self.labels) == 1 else "labels ") + some(self.label_names)
+        return f"Schema of {counted(len(self.features), 'feature')}, {clip(labels, 60)}"
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -153,7 +177,7 @@ class Schema:
     def to_json(self) -> dict[str, Any]:
         """The schema as plain JSON values."""
         return {
-            "features": [_feature_to_json(f) for f in self.features],
+            "features": [f.to_json() for f in self.features],
             "labels": [vars(label) for label in self.labels],
         }
 
@@ -180,34 +204,10 @@ def require_columns(wanted: Sequence[str], present: Sequence[str], what: str = "
     if absent:
         hint = ""
         if len(present) == 1 and any(mark in present[0] for mark in ",;\t|"):
-            hint = "; is the separator wrong? say it with --separator"
+            hint = f"; is the separator wrong? say it with {option('separator')}"
         raise InputError(
             f"{what} {some(absent)} is not in the records, whose columns are {some(present)}{hint}"
         )
-
-
-def _feature_to_json(feature: Feature) -> dict[str, Any]:
-    common = {"name": feature.name, "kind": feature.kind, "missing": feature.missing}
-    if isinstance(feature, Categorical):
-        own: dict[str, Any] = {
-            "values": list(feature.values),
-            "value_type": feature.value_type,
-            "other": feature.other,
-        }
-    elif isinstance(feature, Binned):
-        own = {
-            "cuts": [[c.value, c.after] for c in feature.cuts],
-            "low": feature.low,
-            "high": feature.high,
-            "integer": feature.integer,
-        }
-    else:
-        own = {
-            "groups": list(feature.groups),
-            "values": list(feature.values),
-            "codes": list(feature.codes),
-        }
-    return common | own
 
 
 def _label_from_json(document: Mapping[str, Any]) -> Label:
@@ -215,46 +215,8 @@ def _label_from_json(document: Mapping[str, Any]) -> Label:
     return Label(str(document["name"]), *(None if v is None else str(v) for v in values))
 
 
-def _texts(document: Mapping[str, Any], key: str) -> tuple[str, ...]:
-    """A list of different texts."""
-    if not isinstance(document[key], list):
-        raise ValueError(f"feature {document['name']!r}: {key} is not a list")
-    texts = tuple(str(v) for v in document[key])
-    if len(set(texts)) != len(texts):
-        raise ValueError(f"feature {document['name']!r} lists one of its {key} twice")
-    return texts
-
-
 def _feature_from_json(document: Mapping[str, Any]) -> Feature:
-    name, kind, missing = str(document["name"]), document["kind"], bool(document["missing"])
-    if kind == Categorical.kind:
-        values, value_type = _texts(document, "values"), document.get("value_type", "string")
-        if value_type not in VALUE_TYPES:
-            raise ValueError(f"feature {name!r} has values of unknown type {value_type!r}")
-        if value_type == "integer" and any(v != str(int(v)) for v in values):
-            raise ValueError(f"feature {name!r} has a value that is not written as an integer")
-        return Categorical(
-            name=name,
-            missing=missing,
-            values=values,
-            value_type=value_type,
-            other=bool(document.get("other", False)),
-        )
-    if kind == Binned.kind:
-        cuts = [c if isinstance(c, list) else [c, False] for c in document["cuts"]]
-        edges = [float(value) for value, _ in cuts]
-        return Binned(
-            name=name,
-            missing=missing,
-            cuts=tuple(Cut(float(value), bool(after)) for value, after in cuts),
-            low=float(document.get("low", edges[0] if edges else 0.0)),
-            high=float(document.get("high", edges[-1] if edges else 0.0)),
-            integer=bool(document.get("integer", False)),
-        )
-    if kind == Encoded.kind:
-        groups, values = _texts(document, "groups"), _texts(document, "values")
-        codes = tuple(int(c) for c in document["codes"])
-        if len(codes) != len(values) or not all(0 <= c < len(groups) for c in codes):
-            raise ValueError(f"feature {name!r}: codes do not fit its groups and values")
-        return Encoded(name=name, missing=missing, groups=groups, values=values, codes=codes)
-    raise ValueError(f"feature {name!r} is of unknown kind {kind!r}")
+    name, kind = document["name"], document["kind"]
+    if kind not in KINDS:
+        raise ValueError(f"feature {name!r} is of unknown kind {kind!r}")
+    return KINDS[kind].from_json(document)

@@ -8,16 +8,18 @@ schema knows it by; text may stand for anything that is not cut into bins.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import isinf
+from typing import TypeAlias
 
-from agglearn.aggregation.groups import is_hashed
 from agglearn.errors import InputError
-from agglearn.schema.features import Binned, Categorical, Encoded, Feature
+from agglearn.runtime.options import at_least
+from agglearn.schema.features import Feature
+from agglearn.schema.rules import Cuts, LookUp
 from agglearn.schema.schema import Label, Schema
+from agglearn.sql.dialects import DIALECTS, Dialect
 from agglearn.tables.format import table_columns
-from agglearn.tables.scopes import shape_of
+from agglearn.tables.scopes import cells_of, shape_of
 from agglearn.tables.table import Scope
 
 _WIDTH = 100
@@ -43,108 +45,7 @@ class Query:
     text: str
 
 
-@dataclass(frozen=True)
-class Dialect:
-    """What differs from one database to another."""
-
-    text: str
-    double: str
-    timestamp: str
-    timestamp_with_zone: str
-    is_nan: str
-    iso_date: str
-    identifier_quote: str = '"'
-    identifier_escapes: tuple[tuple[str, str], ...] = (('"', '""'),)
-    text_escapes: tuple[tuple[str, str], ...] = (("'", "''"),)
-    note: str = ""
-
-    def name(self, identifier: str) -> str:
-        """A quoted identifier."""
-        return self.identifier_quote + _escaped(identifier, self.identifier_escapes) + self.identifier_quote
-
-    def literal(self, text: str) -> str:
-        """A quoted text."""
-        return "'" + _escaped(text, self.text_escapes) + "'"
-
-    def plain(self, column: str, value_type: str) -> str:
-        """The canonical text of a column's values."""
-        if value_type == "date":
-            return self.iso_date.format(column)
-        text = f"CAST({column} AS {self.text})"
-        return f"LOWER({text})" if value_type == "boolean" else text
-
-    def number(self, value: float) -> str:
-        """A number that the database reads as the same double."""
-        if isinf(value):
-            return f"CAST('{value}' AS {self.double})"
-        if value == int(value) and abs(value) < 1e15:
-            return str(int(value))
-        digits = repr(value)
-        # Without an exponent most databases read a decimal, and round when they make it a double.
-        return digits if "e" in digits else digits + "e0"
-
-
-def _escaped(text: str, escapes: tuple[tuple[str, str], ...]) -> str:
-    for plain, written in escapes:
-        text = text.replace(plain, written)
-    return text
-
-
-_BACKSLASHES = (("\\", "\\\\"), ("'", "\\'"), ("\n", "\\n"), ("\r", "\\r"))
-
-DIALECTS = {
-    "duckdb": Dialect(
-        text="VARCHAR",
-        double="DOUBLE",
-        timestamp="TIMESTAMP",
-        timestamp_with_zone="TIMESTAMPTZ",
-        is_nan="isnan({})",
-        iso_date="strftime(CAST({} AS DATE), '%Y-%m-%d')",
-    ),
-    "postgresql": Dialect(
-        text="text",
-        double="double precision",
-        timestamp="timestamp",
-        timestamp_with_zone="timestamptz",
-        is_nan="{} = 'NaN'",
-        iso_date="to_char(CAST({} AS date), 'YYYY-MM-DD')",
-    ),
-    "bigquery": Dialect(
-        text="STRING",
-        double="FLOAT64",
-        timestamp="DATETIME",
-        timestamp_with_zone="TIMESTAMP",
-        is_nan="IS_NAN({})",
-        iso_date="FORMAT_DATE('%F', CAST({} AS DATE))",
-        identifier_quote="`",
-        identifier_escapes=(("\\", "\\\\"), ("`", "\\`")),
-        text_escapes=_BACKSLASHES,
-    ),
-    "snowflake": Dialect(
-        text="VARCHAR",
-        double="DOUBLE",
-        timestamp="TIMESTAMP_NTZ",
-        timestamp_with_zone="TIMESTAMP_TZ",
-        is_nan="{} = 'NaN'",
-        iso_date="TO_CHAR(CAST({} AS DATE), 'YYYY-MM-DD')",
-        text_escapes=(("\\", "\\\\"), ("'", "''")),
-        note="Names are quoted, so upper and lower case must be as the table has them.",
-    ),
-    "spark": Dialect(
-        text="STRING",
-        double="DOUBLE",
-        timestamp="TIMESTAMP_NTZ",
-        timestamp_with_zone="TIMESTAMP",
-        is_nan="isnan({})",
-        iso_date="date_format(CAST({} AS DATE), 'yyyy-MM-dd')",
-        identifier_quote="`",
-        identifier_escapes=(("`", "``"),),
-        text_escapes=_BACKSLASHES,
-    ),
-}
-
-
-def queries(
+def write_queries(
     schema: Schema,
     scopes: Sequence[Scope],
     dialect: str,
@@ -172,8 +73,7 @@ def queries(
     """
     if dialect not in DIALECTS:
         raise InputError(f"dialect {dialect!r} is not one of {', '.join(DIALECTS)}")
-    if min_count is not None and min_count < 1:
-        raise InputError(f"min-count {min_count} is too small: 1 is the least")
+    at_least(1, "small", min_count=min_count)
     sql = DIALECTS[dialect]
     source = ".".join(sql.name(part) for part in _parts(source_table))
     columns = {f.name: _feature(f, sql) for f in schema.features}
@@ -181,9 +81,8 @@ def queries(
     written = []
     for position, scope in enumerate(scopes):
         slug = "-".join(re.sub(r"[^A-Za-z0-9]+", "_", f)[:24].strip("_") for f in scope)
-        hashed = is_hashed(scope, schema, hash_size)
         lines = [
-            *_heading(scope, schema, sql, hash_size if hashed else None),
+            *_heading(scope, schema, sql, cells_of(scope, schema, hash_size).buckets),
             *_coded({name: columns[name] for name in scope} | labels, source, sql),
             *_grouped(scope, schema, sql, min_count),
         ]
@@ -202,12 +101,12 @@ def _parts(table: str) -> list[str]:
     return [name[1:-1].replace('""', '"') if name[0] in '"`' else name for name in re.findall(part, table)]
 
 
-def _heading(scope: Scope, schema: Schema, sql: Dialect, buckets: int | None) -> list[str]:
+def _heading(scope: Scope, schema: Schema, sql: Dialect, buckets: int) -> list[str]:
     # A name may hold a line break, which would end the comment.
     title = " ".join(" × ".join(scope).split())
     cells = " × ".join(f"{m:,}" for m in shape_of(scope, schema))
     lines = [f"-- {title}: {cells} cells"]
-    if buckets is not None:
+    if buckets:
         lines.append(f"-- Plain values: agglearn receive --hash-size {buckets} folds the rows into buckets.")
     return [*lines, f"-- {sql.note}"] if sql.note else lines
 
@@ -222,7 +121,7 @@ def _coded(columns: dict[str, list[str]], source: str, sql: Dialect) -> list[str
 
 
 def _grouped(scope: Scope, schema: Schema, sql: Dialect, min_count: int | None) -> list[str]:
-    names = table_columns(scope, False, schema)
+    names = table_columns(scope, cells_of(scope, schema), schema)
     features = [sql.name(f) for f in scope]
     selected = [*features, f"COUNT(*) AS {sql.name(names['count'])}"]
     for label in schema.label_names:
@@ -253,6 +152,8 @@ def _case(branches: Sequence[tuple[list[str], str]], otherwise: str | None) -> l
 
 def _is_in(expression: str, literals: Sequence[str]) -> list[str]:
     """``expression IN (…)``, wrapped."""
+    if not literals:
+        return ["FALSE"]
     if len(literals) == 1:
         return [f"{expression} = {literals[0]}"]
     whole = f"{expression} IN ({', '.join(literals)})"
@@ -270,72 +171,72 @@ def _is_in(expression: str, literals: Sequence[str]) -> list[str]:
 
 def _feature(feature: Feature, sql: Dialect) -> list[str]:
     """The text of the feature's modality."""
-    missing = sql.literal(feature.modalities[-1]) if feature.missing else "NULL"
-    if isinstance(feature, Binned):
-        return _bins(feature, missing, sql)
     column = sql.name(feature.name)
-    if isinstance(feature, Encoded):
-        return _encoding(feature, missing, sql)
-    outside = sql.literal(feature.modalities[len(feature.values)]) if feature.other else None
-    compared = _BY_VALUE.get(feature.value_type)
-    if compared is not None:
-        return compared(feature, missing, outside, sql)
-    text = sql.plain(column, feature.value_type)
-    if outside is None:
-        return [f"COALESCE({text}, {missing})" if feature.missing else text]
-    known = _is_in(text, [sql.literal(v) for v in feature.values]) if feature.values else ["FALSE"]
-    return _case([([f"{column} IS NULL"], missing), (known, text)], outside)
+    # A code beyond the modalities is unknown: a missing value of that code is left missing.
+    texts = dict(enumerate(sql.literal(text) for text in feature.modalities))
+    if isinstance(feature.rule, Cuts):
+        return _cuts(column, feature.rule, texts, sql)
+    written = _written_as_they_are(feature.rule, feature.modalities)
+    return _look_up(column, feature.rule, texts, written, sql)
 
 
-def _bins(feature: Binned, missing: str, sql: Dialect) -> list[str]:
-    column = sql.name(feature.name)
-    branches = [([_no_number(column, sql)], missing)]
-    for cut, modality in zip(feature.cuts, feature.modalities, strict=False):
+def _written_as_they_are(rule: LookUp, modalities: Sequence[str]) -> bool:
+    """Whether every value's modality is the text of that value."""
+    return all(modalities[code] == text for text, code in rule.codes.items())
+
+
+def _cuts(column: str, rule: Cuts, texts: Mapping[int, str], sql: Dialect) -> list[str]:
+    branches = [([_no_number(column, sql)], texts.get(rule.missing, "NULL"))]
+    for code, cut in enumerate(rule.cuts):
         sign = "<=" if cut.after else "<"
-        branches.append(([f"{column} {sign} {sql.number(cut.value)}"], sql.literal(modality)))
-    return _case(branches, sql.literal(feature.modalities[len(feature.cuts)]))
+        branches.append(([f"{column} {sign} {sql.number(cut.value)}"], texts[code]))
+    return _case(branches, texts[len(rule.cuts)])
 
 
 def _no_number(column: str, sql: Dialect) -> str:
     return f"{column} IS NULL OR " + sql.is_nan.format(f"CAST({column} AS {sql.double})")
 
 
-def _encoding(feature: Encoded, missing: str, sql: Dialect) -> list[str]:
-    column = sql.name(feature.name)
-    text = f"CAST({column} AS {sql.text})"
-    members: dict[int, list[str]] = {}
-    for value, code in zip(feature.values, feature.codes, strict=True):
-        if code:
-            members.setdefault(code, []).append(sql.literal(value))
-    branches = [([f"{column} IS NULL"], missing)]
-    branches += [
-        (_is_in(text, values), sql.literal(feature.groups[code])) for code, values in sorted(members.items())
-    ]
-    return _case(branches, sql.literal(feature.groups[0]))
+def _look_up(column: str, rule: LookUp, texts: Mapping[int, str], written: bool, sql: Dialect) -> list[str]:
+    missing, outside = texts.get(rule.missing), texts.get(rule.default)
+    if rule.value_type in _CONDITIONS:
+        absent, equal = _CONDITIONS[rule.value_type]
+        branches = [([absent(column, sql)], missing or "NULL")]
+        branches += [([equal(column, value, sql)], texts[code]) for value, code in rule.codes.items()]
+        return _case(branches, outside or f"CAST({column} AS {sql.text})")
+    text = sql.plain(column, rule.value_type)
+    if written and outside is None:
+        return [text if missing is None else f"COALESCE({text}, {missing})"]
+    # What becomes of values, and which these are.
+    members: dict[str, list[str]] = {text: []} if written else {}
+    for value, code in sorted(rule.codes.items(), key=lambda item: item[1]):
+        if code != rule.default:
+            members.setdefault(text if written else texts[code], []).append(sql.literal(value))
+    branches = [([f"{column} IS NULL"], missing or "NULL")]
+    branches += [(_is_in(text, values), modality) for modality, values in members.items()]
+    return _case(branches, outside or text)
 
 
-def _floats(feature: Categorical, missing: str, outside: str | None, sql: Dialect) -> list[str]:
+def _is_null(column: str, sql: Dialect) -> str:
+    return f"{column} IS NULL"
+
+
+def _is_float(column: str, value: str, sql: Dialect) -> str:
     """Databases write a float in different ways, so its values are told apart as numbers."""
-    column = sql.name(feature.name)
-    number = f"CAST({column} AS {sql.double})"
-    branches = [([_no_number(column, sql)], missing)]
-    branches += [([f"{number} = {sql.number(float(value))}"], sql.literal(value)) for value in feature.values]
-    return _case(branches, outside or f"CAST({column} AS {sql.text})")
+    return f"CAST({column} AS {sql.double}) = {sql.number(float(value))}"
 
 
-def _timestamps(feature: Categorical, missing: str, outside: str | None, sql: Dialect) -> list[str]:
+def _is_timestamp(column: str, value: str, sql: Dialect) -> str:
     """As floats: a moment is written in different ways, and is told apart as one."""
-    column = sql.name(feature.name)
-    branches = [([f"{column} IS NULL"], missing)]
-    for value in feature.values:
-        kind = sql.timestamp_with_zone if value.endswith("Z") else sql.timestamp
-        branches.append(([f"{column} = CAST({sql.literal(value)} AS {kind})"], sql.literal(value)))
-    return _case(branches, outside or f"CAST({column} AS {sql.text})")
+    kind = sql.timestamp_with_zone if value.endswith("Z") else sql.timestamp
+    return f"{column} = CAST({sql.literal(value)} AS {kind})"
 
 
-_BY_VALUE: dict[str, Callable[[Categorical, str, str | None, Dialect], list[str]]] = {
-    "float": _floats,
-    "timestamp": _timestamps,
+_Absent: TypeAlias = Callable[[str, Dialect], str]
+_Equal: TypeAlias = Callable[[str, str, Dialect], str]
+_CONDITIONS: dict[str, tuple[_Absent, _Equal]] = {
+    "float": (_no_number, _is_float),
+    "timestamp": (_is_null, _is_timestamp),
 }
 
 

@@ -4,6 +4,7 @@
 - :class:`HashedCells`: a number of buckets; every combination falls into one of them by a fixed mixing
   function of the codes, so that data and model agree on it for ever.
 
+A further kind is a further class here: whoever counts, writes, reads or sums tables asks these.
 Kernels that find cells one at a time call :func:`mix` and :func:`bucket`, or multiply by strides themselves.
 """
 
@@ -13,6 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -47,6 +49,13 @@ class Cells(ABC):
     def size(self) -> int:
         return prod(self.shape)
 
+    def __str__(self) -> str:
+        return f"{' × '.join(f'{n:,}' for n in self.shape)} cells"
+
+    @abstractmethod
+    def fits(self, cards: Sequence[int]) -> bool:
+        """Whether a table of features with so many modalities each may have these cells."""
+
     @abstractmethod
     def find(self, codes: npt.NDArray[np.integer]) -> CellNumbers:
         """The cell of each combination; ``codes`` has a row for each feature, and every code is known."""
@@ -55,6 +64,17 @@ class Cells(ABC):
     def codes(self, cell: int) -> tuple[int, ...] | None:
         """The modalities that a cell counts, or None where no one can tell."""
 
+    @abstractmethod
+    def all_codes(self, cells: CellNumbers) -> npt.NDArray[np.int64]:
+        """The modalities of many cells, a row for each feature; only where features are told apart."""
+
+    @abstractmethod
+    def margin(self, numbers: npt.NDArray[Any], kept: Sequence[int]) -> npt.NDArray[Any]:
+        """Numbers of the cells (on the last axes) summed over all features but those at ``kept``.
+
+        An axis for each of these; only where features are told apart.
+        """
+
 
 @dataclass(frozen=True)
 class DenseCells(Cells):
@@ -62,6 +82,10 @@ class DenseCells(Cells):
 
     shape: tuple[int, ...]
     apart = True
+
+    def fits(self, cards: Sequence[int]) -> bool:
+        """Whether there is a cell for every combination."""
+        return self.shape == tuple(cards)
 
     def find(self, codes: npt.NDArray[np.integer]) -> CellNumbers:
         """The cell of each combination, in C order."""
@@ -73,6 +97,17 @@ class DenseCells(Cells):
     def codes(self, cell: int) -> tuple[int, ...]:
         """The modalities that a cell counts."""
         return tuple(int(code) for code in np.unravel_index(cell, self.shape))
+
+    def all_codes(self, cells: CellNumbers) -> npt.NDArray[np.int64]:
+        """The modalities of many cells."""
+        return np.stack(np.unravel_index(cells, self.shape))
+
+    def margin(self, numbers: npt.NDArray[Any], kept: Sequence[int]) -> npt.NDArray[Any]:
+        """Numbers summed over all features but those at ``kept``."""
+        leading = numbers.ndim - len(self.shape)
+        gone = tuple(leading + i for i in range(len(self.shape)) if i not in kept)
+        summed: npt.NDArray[Any] = numbers.sum(axis=gone)
+        return summed
 
 
 @dataclass(frozen=True)
@@ -86,6 +121,13 @@ class HashedCells(Cells):
     def shape(self) -> tuple[int, ...]:  # type: ignore[override]
         return (self.buckets,)
 
+    def __str__(self) -> str:
+        return f"{self.buckets:,} buckets"
+
+    def fits(self, cards: Sequence[int]) -> bool:
+        """Any combinations can be hashed."""
+        return True
+
     def find(self, codes: npt.NDArray[np.integer]) -> CellNumbers:
         """The bucket of each combination."""
         found: CellNumbers = hashed_cells(np.ascontiguousarray(codes), self.buckets)
@@ -95,11 +137,24 @@ class HashedCells(Cells):
         """A bucket counts whatever falls into it."""
         return
 
+    def all_codes(self, cells: CellNumbers) -> npt.NDArray[np.int64]:
+        """No one can tell."""
+        raise TypeError("buckets do not tell features apart")
+
+    def margin(self, numbers: npt.NDArray[Any], kept: Sequence[int]) -> npt.NDArray[Any]:
+        """No one can tell."""
+        raise TypeError("buckets do not tell features apart")
+
 
 def cells_for(shape: Sequence[int], hash_size: int | None = None) -> Cells:
     """Dense cells, or buckets where there would be more cells than ``hash_size``."""
     dense = DenseCells(tuple(shape))
     return dense if hash_size is None or dense.size <= hash_size else HashedCells(hash_size)
+
+
+def stored_cells(shape: Sequence[int], buckets: int | None) -> Cells:
+    """The cells that a file describes: so many buckets, or one for every combination."""
+    return DenseCells(tuple(shape)) if buckets is None else HashedCells(buckets)
 
 
 @njit(cache=True, nogil=True, inline="always")

@@ -8,6 +8,7 @@ noise variance σ², the weighted squares Σ_t (x_t − x̄)²/R_t have mean (T�
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from itertools import combinations
 from typing import Any
@@ -15,6 +16,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from agglearn.report.document import (
+    Block,
+    Column,
+    Document,
+    Grid,
+    Note,
+    Paragraph,
+    Severity,
+    Statement,
+    number,
+)
+from agglearn.report.finding import Finding
 from agglearn.tables.data import AggregatedData
 from agglearn.tables.table import Table
 
@@ -27,9 +40,13 @@ class Problem:
     table: str | None
     message: str
 
+    def note(self, severity: Severity) -> Note:
+        """The same as a note; its cause is the kind."""
+        return Note(self.message, severity, self.kind)
+
 
 @dataclass
-class CheckReport:
+class CheckReport(Finding):
     """What a check found.
 
     ``problems`` make the data unfit to learn from as they are; ``notes`` are worth knowing.
@@ -53,6 +70,31 @@ class CheckReport:
     def to_json(self) -> dict[str, Any]:
         """The report as plain JSON values."""
         return {"ok": self.ok, **asdict(self)}
+
+    def document(self) -> Document:
+        """What was found, in words and numbers."""
+        positives = ", ".join(f"{p:,.0f} {label}" for label, p in self.positives.items())
+        size = f"{self.tables:,} tables, {self.cells:,} cells"
+        return Document(
+            title=f"{size}, {self.rows:,.0f} records ({positives})",
+            blocks=tuple(self._blocks()),
+            data=self.to_json(),
+        )
+
+    def _blocks(self) -> Iterator[Block]:
+        columns = (Column("feature"), Column("kind"), number("modalities"), number("seen"))
+        yield Grid(columns, tuple((f["name"], f["kind"], f["modalities"], f["seen"]) for f in self.features))
+        if self.unknown:
+            yield Paragraph(
+                f"up to {self.unknown:,.0f} records have an unknown value and are in no cell of a table"
+            )
+        if self.noise_implied is not None:
+            declared = "none" if self.noise_declared is None else f"{self.noise_declared:.3g}"
+            found = f"{self.noise_implied:.3g} a cell" if self.noise_implied else "none, all margins agree"
+            yield Paragraph(f"noise: {found} (declared: {declared})")
+        yield from (problem.note("note") for problem in self.notes)
+        yield from (problem.note("problem") for problem in self.problems)
+        yield Statement("these tables agree" if self.ok else f"{len(self.problems):,} problems found")
 
 
 def check(data: AggregatedData) -> CheckReport:
@@ -112,10 +154,11 @@ def _check_numbers(table: Table, data: AggregatedData, report: CheckReport) -> N
 
 
 def _where(table: Table, mask: npt.NDArray[np.bool_], data: AggregatedData) -> str:
-    cell = np.argwhere(mask)[0]
-    if table.hashed:
-        return f"bucket {cell[0]}"
-    names = [data.schema.feature(f).modalities[i] for f, i in zip(table.features, cell, strict=True)]
+    cell = int(np.argmax(mask))
+    codes = table.cells.codes(cell)
+    if codes is None:
+        return f"bucket {cell}"
+    names = [data.schema.feature(f).modalities[i] for f, i in zip(table.features, codes, strict=True)]
     return "(" + ", ".join(names) + ")"
 
 
@@ -138,7 +181,7 @@ def _check_margins(tables: list[Table], data: AggregatedData, report: CheckRepor
     """Compare each feature's margins between tables; return the noise they imply."""
     squares, degrees = 0.0, 0
     for name in data.schema.names:
-        holding = [t for t in tables if name in t.features and not t.hashed and t.measured is None]
+        holding = [t for t in tables if name in t.features and t.cells.apart and t.measured is None]
         if len(holding) < 2:
             continue
         margins = np.array([_margin(t, name) for t in holding])  # (T, 1 + labels, M)
@@ -172,11 +215,8 @@ def _check_margins(tables: list[Table], data: AggregatedData, report: CheckRepor
 
 
 def _margin(table: Table, name: str) -> npt.NDArray[np.float64]:
-    axis = table.features.index(name)
-    gone = tuple(i + 1 for i in range(len(table.features)) if i != axis)
     stacked = np.concatenate([table.counts[None], table.sums]).astype(np.float64)
-    margin: npt.NDArray[np.float64] = stacked.sum(axis=gone)
-    return margin
+    return table.cells.margin(stacked, [table.features.index(name)])
 
 
 def _compare_exact(
@@ -213,7 +253,7 @@ def _describe_features(tables: list[Table], data: AggregatedData, report: CheckR
     for feature in data.schema.features:
         holding = [t for t in tables if feature.name in t.features]
         seen = None
-        plain = [t for t in holding if not t.hashed]
+        plain = [t for t in holding if t.cells.apart]
         if plain:
             seen = int((_margin(plain[0], feature.name)[0] > 0).sum())
         report.features.append(

@@ -11,13 +11,19 @@ import numpy as np
 import numpy.typing as npt
 
 from agglearn.errors import InputError, SchemaError, TableError
+from agglearn.runtime.display import clip, counted, html_table
+from agglearn.runtime.speech import option, words
 from agglearn.schema.schema import Schema, some
+from agglearn.tables.cells import Cells
+from agglearn.tables.scopes import shape_of
 from agglearn.tables.table import Scope, Table
 
 ABSENT = ("zero", "suppressed", "unmeasured")
 
+_LISTED = 10  # tables that a collection shows of itself in a notebook
 
-@dataclass(frozen=True, eq=False)
+
+@dataclass(frozen=True, eq=False, repr=False)
 class AggregatedData:
     """Tables over one schema, from one set of records.
 
@@ -52,15 +58,44 @@ class AggregatedData:
         if self.absent not in ABSENT:
             raise InputError(f"absent={self.absent!r} is not one of {', '.join(ABSENT)}")
         for scope, table in self.tables.items():
-            shape = tuple(self.schema.feature(name).n_modalities for name in scope)
-            if scope != table.features or (not table.hashed and table.counts.shape != shape):
+            if scope != table.features or not table.cells.fits(shape_of(scope, self.schema)):
                 raise TableError(f"table {table.title} does not have the shape of its features")
             if len(table.sums) != len(self.schema.labels):
                 raise TableError(f"table {table.title} does not have a sum for each label")
 
+    def __repr__(self) -> str:
+        return f"<AggregatedData: {self.summary}>"
+
+    def _repr_html_(self) -> str:
+        rows = [[t.title, ", ".join(t.summary)] for t in list(self.tables.values())[:_LISTED]]
+        return html_table(self.summary, ["table", "holds"], rows, max(0, len(self.tables) - _LISTED))
+
+    @property
+    def summary(self) -> str:
+        """Sizes, and what else is to be known of the numbers, on one line."""
+        positives = zip(self.positives, self.schema.label_names, strict=False)
+        shares = clip(", ".join(f"{n:,.0f} {name}" for n, name in positives), 40)
+        size = f"{counted(len(self.tables), 'table')} of {counted(len(self.schema.features), 'feature')}"
+        sizes = f"{counted(self.rows, 'record')} ({shares}) in {size}, {counted(self.n_cells, 'cell')}"
+        return "; ".join([sizes, *self._caveats()])
+
+    def _caveats(self) -> list[str]:
+        """Noise, suppression, and the part of a split that this is."""
+        noises = dict.fromkeys(str(t.noise) for t in self.tables.values() if t.noise)
+        noise = [f"noise {clip(', '.join(noises), 60)}"] if noises else []
+        floor = "" if self.floor is None else f" below {self.floor:g}"
+        absent = [] if self.absent == "zero" else [f"absent cells are {self.absent}{floor}"]
+        part = [] if self.split is None else [f"part {self.split.get('part')!r} of a split"]
+        return [*noise, *absent, *part]
+
     @property
     def n_cells(self) -> int:
         return sum(t.n_cells for t in self.tables.values())
+
+    @property
+    def cells(self) -> dict[Scope, Cells]:
+        """The cells of each table, by its features."""
+        return {scope: table.cells for scope, table in self.tables.items()}
 
     def label_index(self, label: str | None = None) -> int:
         """Position of a label; with one label only, it need not be named."""
@@ -68,7 +103,7 @@ class AggregatedData:
         if label is None:
             if len(names) == 1:
                 return 0
-            raise InputError(f"there are several labels ({some(names)}): choose one with --label")
+            raise InputError(f"there are several labels ({some(names)}): choose one with {option('label')}")
         if label not in names:
             raise InputError(f"label {label!r} is not in these tables, which have {some(names)}")
         return names.index(label)
@@ -78,7 +113,7 @@ class AggregatedData:
         if self.schema != other.schema:
             raise SchemaError(
                 "two aggregations with different schemas cannot be merged: aggregate the second with "
-                "the first one's schema (--schema FIRST.agg)"
+                f"the first one's schema ({words(python='schema=first.schema', shell='--schema FIRST.agg')})"
             )
         if set(self.tables) != set(other.tables):
             odd = sorted(set(self.tables) ^ set(other.tables))[0]
@@ -110,7 +145,7 @@ class AggregatedData:
         holding = [
             t
             for t in self.tables.values()
-            if wanted <= set(t.features) and (not t.hashed or wanted == set(t.features))
+            if wanted <= set(t.features) and (t.cells.apart or wanted == set(t.features))
         ]
         if not holding:
             raise TableError(f"no table holds {' × '.join(features)}")
@@ -154,7 +189,7 @@ def _same(a: Table, b: Table) -> bool:
         return (x is None) == (y is None) and (x is None or np.array_equal(x, y))
 
     return (
-        (a.hashed, a.noise) == (b.hashed, b.noise)
+        (a.cells, a.noise) == (b.cells, b.noise)
         and same(a.counts, b.counts)
         and same(a.sums, b.sums)
         and same(a.unknown, b.unknown)

@@ -27,10 +27,13 @@ from agglearn.runtime.files import (
     write_parquet,
     write_text,
 )
+from agglearn.schema.features import Feature
 from agglearn.schema.schema import Schema
+from agglearn.tables.cells import Cells, stored_cells
 from agglearn.tables.data import AggregatedData
 from agglearn.tables.noise import Noise
-from agglearn.tables.table import Table
+from agglearn.tables.scopes import shape_of
+from agglearn.tables.table import Scope, Table
 
 FORMAT = "agglearn.tables"
 VERSION = 1
@@ -96,28 +99,29 @@ def save_schema(schema: Schema, target: str | Path) -> None:
     write_text(Path(target), json.dumps(schema.to_json(), indent=1, ensure_ascii=False) + "\n")
 
 
-def table_columns(scope: tuple[str, ...], hashed: bool, schema: Schema) -> dict[str, Any]:
+def table_columns(scope: Scope, cells: Cells, schema: Schema) -> dict[str, Any]:
     """Names of a table's columns; features and labels keep theirs, the others make way."""
-    axes = ["bucket"] if hashed else list(scope)
+    axes = list(scope) if cells.apart else ["bucket"]
     # Most databases take "Count" and "count" for the same name.
     taken = {name.casefold() for name in (*schema.names, *schema.label_names)}
     count = "count"
     while count in taken:
         count += "_"
-    if hashed:
+    if not cells.apart:
         while axes[0] in {*taken, count}:
             axes[0] += "_"
     return {"axes": axes, "count": count, "sums": list(schema.label_names)}
 
 
 def _write_table(folder: Path, position: int, table: Table, schema: Schema) -> dict[str, Any]:
-    columns = table_columns(table.features, table.hashed, schema)
+    columns = table_columns(table.features, table.cells, schema)
     keep = _kept(table)
     cells = np.flatnonzero(keep.reshape(-1))
-    index = np.unravel_index(cells, table.counts.shape)
-    arrays = [pa.array(index[0])] if table.hashed else []
-    if not table.hashed:
-        for name, codes in zip(table.features, index, strict=True):
+    arrays = []
+    if not table.cells.apart:
+        arrays.append(pa.array(cells))
+    else:
+        for name, codes in zip(table.features, table.cells.all_codes(cells), strict=True):
             modalities = pa.array(schema.feature(name).modalities, pa.string())
             arrays.append(pa.DictionaryArray.from_arrays(pa.array(codes.astype(np.int32)), modalities))
     arrays.append(pa.array(table.counts.reshape(-1)[cells]))
@@ -130,7 +134,7 @@ def _write_table(folder: Path, position: int, table: Table, schema: Schema) -> d
         "sha256": write_parquet(folder, name, pa.table(arrays, names=names)),
         "features": table.features,
         "columns": columns,
-        "buckets": table.n_cells if table.hashed else None,
+        "buckets": table.cells.buckets or None,
         "integer": bool(np.issubdtype(table.counts.dtype, np.integer)),
         "unknown": table.unknown.tolist(),
         "noise": f"{table.noise.law}:{table.noise.scale!r}" if table.noise else None,
@@ -152,22 +156,13 @@ def _read_table(folder: Path, entry: Mapping[str, Any], schema: Schema) -> Table
     features = tuple(entry["features"])
     rows = read_parquet(folder, entry["file"], entry["sha256"])
     columns = entry["columns"]
-    hashed = entry["buckets"] is not None
-    if hashed:
-        shape: tuple[int, ...] = (entry["buckets"],)
+    kind = stored_cells(shape_of(features, schema), entry["buckets"])
+    if not kind.apart:
         cells = rows[columns["axes"][0]].to_numpy()
     else:
-        shape = tuple(schema.feature(f).n_modalities for f in features)
-        cells = np.zeros(len(rows), np.int64)
-        for name, card in zip(features, shape, strict=True):
-            column = rows[name].combine_chunks()
-            if not pa.types.is_dictionary(column.type):
-                column = column.dictionary_encode()
-            code_of = schema.feature(name).code_of
-            codes = np.array([code_of[m] for m in column.dictionary.to_pylist()], np.int64)
-            cells = cells * card + codes[column.indices.to_numpy()]
+        cells = kind.find(np.stack([_codes(rows[name], schema.feature(name)) for name in features]))
     dtype = np.int64 if entry["integer"] else np.float64
-    numbers = np.zeros((1 + len(columns["sums"]), int(np.prod(shape))), dtype)
+    numbers = np.zeros((1 + len(columns["sums"]), kind.size), dtype)
     for row, name in zip(numbers, [columns["count"], *columns["sums"]], strict=True):
         row[cells] = rows[name].to_numpy()
     measured = None
@@ -176,10 +171,20 @@ def _read_table(folder: Path, entry: Mapping[str, Any], schema: Schema) -> Table
         measured[cells] = True
     return Table(
         features=features,
-        counts=numbers[0].reshape(shape),
-        sums=numbers[1:].reshape(-1, *shape),
+        counts=numbers[0].reshape(kind.shape),
+        sums=numbers[1:].reshape(len(columns["sums"]), *kind.shape),
         unknown=np.array(entry["unknown"], dtype),
-        hashed=hashed,
+        cells=kind,
         noise=Noise.parse(entry["noise"]) if entry["noise"] else None,
-        measured=None if measured is None else measured.reshape(shape),
+        measured=None if measured is None else measured.reshape(kind.shape),
     )
+
+
+def _codes(column: Any, feature: Feature) -> npt.NDArray[np.int64]:
+    """Codes of a column of modalities."""
+    array = column.combine_chunks()
+    if not pa.types.is_dictionary(array.type):
+        array = array.dictionary_encode()
+    codes = np.array([feature.code_of[m] for m in array.dictionary.to_pylist()], np.int64)
+    found: npt.NDArray[np.int64] = codes[array.indices.to_numpy()]
+    return found

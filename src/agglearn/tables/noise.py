@@ -32,11 +32,12 @@ class Noise:
     @classmethod
     def parse(cls, text: str) -> Noise:
         """Read ``LAW:SCALE``, for instance ``gaussian:17``."""
-        law, _, scale = text.partition(":")
+        law, _, written = text.partition(":")
         try:
-            return cls(law, float(scale))
+            scale = float(written)
         except ValueError:
             raise InputError(f"noise {text!r} is not LAW:SCALE, such as gaussian:17") from None
+        return cls(law, scale)
 
     @property
     def sigma(self) -> float:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import combinations
-from math import prod
 
 from agglearn.errors import InputError
 from agglearn.schema.schema import Schema
+from agglearn.tables.cells import Cells, cells_for
 from agglearn.tables.table import Scope
 
 
@@ -44,6 +44,6 @@ def shape_of(scope: Scope, schema: Schema) -> tuple[int, ...]:
     return tuple(schema.feature(name).n_modalities for name in scope)
 
 
-def cells_of(scope: Scope, schema: Schema) -> int:
-    """Cells of a table that is not hashed."""
-    return prod(shape_of(scope, schema))
+def cells_of(scope: Scope, schema: Schema, hash_size: int | None = None) -> Cells:
+    """The cells of a table: buckets where it would have more than ``hash_size`` of them."""
+    return cells_for(shape_of(scope, schema), hash_size)

@@ -16,14 +16,18 @@ import numpy as np
 import numpy.typing as npt
 
 from agglearn.errors import TableError
+from agglearn.runtime.display import clip
 from agglearn.schema.schema import some
+from agglearn.tables.cells import Cells, DenseCells
 from agglearn.tables.noise import Noise
 
 Array: TypeAlias = npt.NDArray[Any]  # int64 where exact, float64 where noisy
 Scope: TypeAlias = tuple[str, ...]
 
+_AS_COUNTED = DenseCells(())  # no table is without features
 
-@dataclass(frozen=True, eq=False)
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Table:
     """Counts over one set of features.
 
@@ -32,14 +36,13 @@ class Table:
     features
         Names of the features, in the order of the axes.
     counts
-        Records in each cell: one axis per feature, or one axis of buckets where hashed. Integers where
-        exact, floats where noisy.
+        Records in each cell, an array of the cells' shape. Integers where exact, floats where noisy.
     sums
         Positives in each cell, with a leading axis over the labels.
     unknown
         Records that fell into no cell, then the positives among them for each label.
-    hashed
-        Whether the cells are buckets.
+    cells
+        Which cell a combination of modalities has; by default one for each, with an axis per feature.
     noise
         The law of the noise on each number, if any.
     measured
@@ -50,15 +53,32 @@ class Table:
     counts: Array
     sums: Array
     unknown: Array = field(default_factory=lambda: np.zeros(0, np.int64))
-    hashed: bool = False
+    cells: Cells = _AS_COUNTED
     noise: Noise | None = None
     measured: npt.NDArray[np.bool_] | None = None
 
     def __post_init__(self) -> None:
         if self.sums.shape[1:] != self.counts.shape:
             raise TableError(f"table {self.title}: counts and sums differ in shape")
+        if self.cells is _AS_COUNTED:
+            object.__setattr__(self, "cells", DenseCells(self.counts.shape))
+        if self.cells.shape != self.counts.shape:
+            raise TableError(f"table {self.title}: counts do not have the shape of its cells")
         if not len(self.unknown):
             object.__setattr__(self, "unknown", np.zeros(1 + len(self.sums), self.counts.dtype))
+
+    def __repr__(self) -> str:
+        return f"<Table {clip(self.title, 60)}: {', '.join(self.summary)}>"
+
+    @property
+    def summary(self) -> list[str]:
+        """Its cells, records and positives, and its noise if there is any, each in a few words."""
+        positives = self.sums.reshape(len(self.sums), -1).sum(axis=1) + self.unknown[1:]
+        shown = [str(self.cells)]
+        if self.measured is not None:
+            shown.append(f"{int(self.measured.sum()):,} of them measured")
+        shown += [f"{self.total:,.0f} records", f"{' and '.join(f'{p:,.0f}' for p in positives)} positive"]
+        return shown if self.noise is None else [*shown, f"noise {self.noise}"]
 
     @property
     def title(self) -> str:
@@ -80,7 +100,7 @@ class Table:
         return self.noise is None and bool(np.issubdtype(self.counts.dtype, np.integer))
 
     def __add__(self, other: Table) -> Table:
-        if self.features != other.features or self.counts.shape != other.counts.shape:
+        if self.features != other.features or self.cells != other.cells:
             raise TableError(f"tables {self.title} and {other.title} cannot be added: they differ in shape")
         noise = _noise_of_sum(self, other)
         measured = _both(self.measured, other.measured)
@@ -100,18 +120,19 @@ class Table:
             raise TableError(f"table {self.title} does not hold all of {some(list(features))}")
         if len(kept) == len(self.features):
             return self
-        if self.hashed:
+        if not self.cells.apart:
             raise TableError(f"table {self.title} is hashed: its features cannot be told apart")
         if self.measured is not None:
             raise TableError(f"table {self.title} lacks cells: its margins cannot be summed")
         if self.noise is not None:
             raise TableError(f"table {self.title} is noisy: sum its counts yourself, and the noise with them")
-        gone = tuple(i for i in range(len(self.features)) if i not in kept)
+        counts = self.cells.margin(self.counts, kept)
         return replace(
             self,
             features=tuple(self.features[i] for i in kept),
-            counts=self.counts.sum(axis=gone),
-            sums=self.sums.sum(axis=tuple(i + 1 for i in gone)),
+            counts=counts,
+            sums=self.cells.margin(self.sums, kept),
+            cells=DenseCells(counts.shape),
         )
 
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from agglearn.errors import InputError
+from agglearn.runtime.random import check_seed
 from agglearn.runtime.speech import option
 
 Penalty = float | Literal["auto"] | None
@@ -120,7 +121,7 @@ class FitSettings:
                 _at_least(self, name, 0)
         _at_least(self, "iterations", 1)
         _at_least(self, "tolerance", 0)
-        _at_least(self, "seed", 0)
+        check_seed(self.seed)
         if self.chains is not None:
             _at_least(self, "chains", 2)
 

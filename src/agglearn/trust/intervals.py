@@ -48,7 +48,7 @@ from agglearn.field.states import MOST_STATES
 from agglearn.model.draw import population as draw_population
 from agglearn.model.model import Model
 from agglearn.runtime.memory import limit, require
-from agglearn.runtime.random import Use
+from agglearn.runtime.random import Use, check_seed
 from agglearn.runtime.speech import option
 from agglearn.runtime.threads import thread_count
 from agglearn.train.state import Iteration
@@ -161,8 +161,7 @@ def model_posterior(
     threads
         Threads to use; they change the time, never the result.
     """
-    if seed < 0:
-        raise InputError(f"seed {seed} must be at least 0")
+    check_seed(seed)
     if draws is not None and draws < 2:
         raise InputError(f"{draws} draws tell no interval: ask for at least 2")
     if model.chains is None and prod(model.layout.cards) > MOST_STATES:

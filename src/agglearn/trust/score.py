@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from agglearn.errors import InputError
 from agglearn.field.heldout import TableScore, score_heldout
 from agglearn.model.draw import population
 from agglearn.model.model import Fitted, Model, model_of, problem_of
+from agglearn.report.document import Document
+from agglearn.report.finding import Finding
+from agglearn.runtime.random import check_seed
 from agglearn.tables.data import AggregatedData
 from agglearn.trust.calibration import Calibration, calibrate
+from agglearn.trust.score_document import score_document
 
 
 @dataclass(frozen=True)
-class HeldoutScore(TableScore):
+class HeldoutScore(TableScore, Finding):
     """What held-out tables say of a model: :class:`~agglearn.field.heldout.TableScore`, and calibration.
 
     Attributes
@@ -28,6 +32,10 @@ class HeldoutScore(TableScore):
     def to_json(self) -> dict[str, Any]:
         """The score as plain JSON values."""
         return {**super().to_json(), "calibration": self.calibration.to_json()}
+
+    def document(self) -> Document:
+        """The score, in words and numbers."""
+        return replace(score_document(self, self.calibration), data=self.to_json())
 
 
 def score_tables(
@@ -74,8 +82,7 @@ def score_tables(
     judged, drawn_from = model_of(model), model_of(model if law is None else law)
     if drawn_from.schema.features != judged.schema.features:
         raise InputError("the law has another schema than the model: fit both to tables of one split")
-    if seed < 0:
-        raise InputError(f"seed {seed} must be at least 0")
+    check_seed(seed)
     problem = problem_of(judged, tables)
     own = problem if drawn_from.layout == judged.layout else problem_of(drawn_from, tables)
     law_of_x = population(drawn_from, own, seed=seed, threads=threads).over(judged.layout)

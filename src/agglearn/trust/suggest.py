@@ -49,7 +49,7 @@ from agglearn.field.layout import Layout
 from agglearn.field.margins import Margin, beyond, held_margins, sums_over
 from agglearn.model.draw import population
 from agglearn.model.model import Fitted, Model, model_of, problem_of
-from agglearn.runtime.random import Use, generator
+from agglearn.runtime.random import Use, check_seed, generator
 from agglearn.tables.data import AggregatedData
 from agglearn.train.penalty import overlap
 
@@ -148,8 +148,7 @@ def suggest_tables(
     for name, value, least in (("budget of cells", budget_cells, 1), ("size", size, 2), ("top", top, 1)):
         if value < least:
             raise InputError(f"{name} {value} must be at least {least}")
-    if seed < 0:
-        raise InputError(f"seed {seed} must be at least 0")
+    check_seed(seed)
     ranking = _Ranking(model_of(model), tables, budget_cells, seed, threads)
     return _within(ranking.best(size, top), budget_cells, top)
 
@@ -264,7 +263,7 @@ class _Ranking:
 def free_part(h: Floats, margins: Sequence[Margin], penalty: float, seed: int) -> Floats:
     """f of each cell: mean square of what the margins leave of a random function of the cells."""
     draws = -(-_DRAWN_CELLS // h.size)
-    rng = generator(seed, Use.PROBES)
+    rng = generator(seed, Use.ROOM)
     functions = rng.standard_normal((h.size, draws))
     sums = sums_over(margins, h.shape, np.arange(h.size))
     rest = beyond(functions, h.reshape(-1), sums, penalty, _TURNS)

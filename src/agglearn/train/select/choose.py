@@ -160,7 +160,7 @@ class _Walk:
         self._courses = []
         for number, fold in enumerate(folds[:n_folds]):
             kept = None if checkpoints is None else checkpoints.of_fold(number + 1)
-            self._courses.append(Course(fold, number, first, threads, on_iteration, kept))
+            self._courses.append(Course(fold, number + 1, first, threads, on_iteration, kept))
         rows = np.array([course.fold.valid.rows for course in self._courses])
         self._shares = rows / rows.sum()
         other = other_work(folds[0].train.layout)

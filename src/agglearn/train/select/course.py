@@ -60,7 +60,8 @@ class Station:
 class Course:
     """One fold's field, the chains that judge it, and its held-out tables.
 
-    Each fold has random numbers of its own: chains that were moved by the same ones would err alike.
+    Each fold has random numbers of its own, and none of them those of the fit that follows (which is number
+    0): chains that were moved by the same ones would err alike.
 
     Attributes
     ----------

@@ -1,0 +1,69 @@
+"""How an aggregation is told: what became of each column, and what was counted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from agglearn.records.learn import ColumnNote
+from agglearn.report.document import Block, Column, Document, Grid, Note, Statement, Value, number
+from agglearn.tables.data import AggregatedData
+
+
+def aggregation_document(
+    parts: Mapping[str, AggregatedData],
+    notes: Sequence[ColumnNote],
+    unknown: Mapping[str, int],
+    *,
+    paths: Mapping[str, str] | None = None,
+    seconds: float | None = None,
+) -> Document:
+    """What an aggregation gave; ``paths`` are where its parts were written, ``seconds`` what it took."""
+    told = {
+        part: {
+            **({} if paths is None else {"path": paths[part]}),
+            "rows": data.rows,
+            "positives": dict(zip(data.schema.label_names, data.positives, strict=True)),
+        }
+        for part, data in parts.items()
+    }
+    first = next(iter(parts.values()))
+    return Document(
+        blocks=(*_columns(notes), *(_part((paths or {}).get(p, p), data) for p, data in parts.items())),
+        warnings=tuple(
+            Note(
+                f"{count:,} values of {name} have no modality in the schema and count as unknown",
+                cause="unknown values",
+            )
+            for name, count in unknown.items()
+        ),
+        data={
+            "tables": len(first.tables),
+            "cells": first.n_cells,
+            "rows": sum(data.rows for data in parts.values()),
+            "parts": told,
+            "columns": [vars(note) for note in notes],
+            "unknown": dict(unknown),
+            **({} if seconds is None else {"seconds": seconds}),
+        },
+    )
+
+
+def _columns(notes: Sequence[ColumnNote]) -> Iterator[Block]:
+    if not notes:
+        return
+    columns = [Column("column"), Column("kind"), number("modalities"), Column("why")]
+    rows: list[list[Value]] = [[n.name, n.kind, n.modalities, n.why] for n in notes]
+    if any(note.missing for note in notes):
+        columns.insert(3, number("missing"))
+        for row, note in zip(rows, notes, strict=True):
+            row.insert(3, note.missing or None)
+    yield Grid(tuple(columns), tuple(map(tuple, rows)))
+
+
+def _part(name: str, data: AggregatedData) -> Statement:
+    shares = ", ".join(
+        f"{positives / data.rows:.2%} {label}"
+        for positives, label in zip(data.positives, data.schema.label_names, strict=True)
+    )
+    size = f"{len(data.tables):,} tables, {data.n_cells:,} cells"
+    return Statement(f"{name}: {data.rows:,} records ({shares}) in {size}")

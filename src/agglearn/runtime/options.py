@@ -1,0 +1,43 @@
+"""Options that are held in a dataclass: given by keyword, and bounded.
+
+A set of options has one home, a frozen dataclass with their defaults and what each means. Functions take
+it whole or by keywords; the command line reads its defaults there. The homes import nothing heavy, so that
+the command line starts at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, replace
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from agglearn.errors import InputError
+from agglearn.runtime.speech import option
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+_Options = TypeVar("_Options", bound="DataclassInstance")
+
+
+def with_keywords(options: _Options, keywords: Mapping[str, Any], caller: str) -> _Options:
+    """The options with some of them as given by name; ``caller`` has no others."""
+    known = [f.name for f in fields(options)]
+    for name in keywords:
+        if name not in known:
+            nearest = get_close_matches(name, known, n=1, cutoff=0)[0]
+            raise TypeError(f"{caller}() has no option {name!r}: the nearest is {nearest!r}")
+    return replace(options, **keywords)
+
+
+def at_least(least: int, what: str = "few", **values: int | None) -> None:
+    """Refuse an option below the least value that makes sense; None is none."""
+    for name, value in values.items():
+        if value is not None and value < least:
+            raise InputError(f"{option(name, str(value))} is too {what}: {least} is the least")
+
+
+def as_names(names: str | Iterable[str]) -> tuple[str, ...]:
+    """Names of columns; a text alone is one of them, not its letters."""
+    return (names,) if isinstance(names, str) else tuple(names)
