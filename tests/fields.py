@@ -176,7 +176,7 @@ def tables_of(
         names = tuple(f"f{f}" for f in scope)
         counts = layout.table(counted[0][0], t).astype(np.int64)
         sums = np.stack([layout.table(c, t) for _, c in counted]).astype(np.int64)
-        tables[names] = Table(names, counts, sums, hashed=bool(layout.buckets[t]))
+        tables[names] = Table(names, counts, sums, cells=layout.cells[t])
     positives = tuple(int(layer.sum()) for layer in layers)
     return AggregatedData(schema_of(layout.cards, labels), tables, len(codes), positives)
 

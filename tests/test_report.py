@@ -16,7 +16,7 @@ import pytest
 from rich.cells import cell_len
 
 import agglearn
-from agglearn import AggregatedData, Model
+from agglearn import AggregatedData
 from agglearn.judge.comparison import Comparison, ModelResult
 from agglearn.judge.scores import score_predictions
 from agglearn.model.fit_report import FitReport
@@ -286,7 +286,7 @@ def hostile_tables() -> AggregatedData:
 
 @pytest.fixture(scope="module")
 def hostile_findings(hostile_tables: AggregatedData) -> dict[str, Finding]:
-    model, _ = Model.fit(hostile_tables, FitSettings(chains=500, iterations=20))
+    model = agglearn.fit(hostile_tables, FitSettings(chains=500, iterations=20))
     return {
         "check": agglearn.check(replace(hostile_tables, rows=1999)),
         "score": agglearn.score_tables(model, hostile_tables),
