@@ -22,7 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agglearn.aggregation.api import aggregate, aggregate_split
-from agglearn.aggregation.pushdown import open_database_table
+from agglearn.aggregation.database import open_database_table
 from agglearn.errors import InputError, TooLargeError
 from agglearn.records import sources
 from agglearn.records.split import assign, parse_split

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from agglearn.aggregation import pushdown as lazy
 from agglearn.aggregation.api import aggregate, aggregate_split
+from agglearn.aggregation.database import open_database_table, split_database_input
 from agglearn.errors import InputError, MissingExtraError, TooLargeError
 from agglearn.records import survey
 from agglearn.schema.features import Binned, Categorical, Cut, Encoded
@@ -386,12 +387,12 @@ def test_asking_whether_data_are_lazy_imports_no_engine() -> None:
     ],
 )
 def test_an_input_can_name_the_table_of_a_database(text: str, path: str, table: str | None) -> None:
-    assert lazy.split_database_input(text) == (Path(path), table)
+    assert split_database_input(text) == (Path(path), table)
 
 
 @pytest.mark.parametrize("text", ["ads.csv", "ads.duckdb.csv", "duckdb", "a:b", ".db"])
 def test_other_inputs_name_no_database(text: str) -> None:
-    assert lazy.split_database_input(text) is None
+    assert split_database_input(text) is None
 
 
 @pytest.fixture
@@ -406,16 +407,16 @@ def database(tmp_path: Path, toy: Any) -> Path:
 
 
 def test_a_table_or_view_of_a_database_is_aggregated(database: Path, toy: Any) -> None:
-    assert aggregate(lazy.open_database_table(database, 'odd "name'), "y").equals(aggregate(toy, "y"))
-    assert aggregate(lazy.open_database_table(database, "v"), "y").rows == 3
-    assert aggregate(lazy.open_database_table(database, "s.t"), "y", categorical=["a"]).rows == 1
+    assert aggregate(open_database_table(database, 'odd "name'), "y").equals(aggregate(toy, "y"))
+    assert aggregate(open_database_table(database, "v"), "y").rows == 3
+    assert aggregate(open_database_table(database, "s.t"), "y", categorical=["a"]).rows == 1
 
 
 def test_the_only_table_of_a_database_need_not_be_named(tmp_path: Path, toy: Any) -> None:
     path = tmp_path / "one.duckdb"
     with duckdb.connect(str(path)) as connection:
         connection.from_arrow(toy).create("records")
-    assert aggregate(lazy.open_database_table(path), "y").rows == 5
+    assert aggregate(open_database_table(path), "y").rows == 5
 
 
 @pytest.mark.parametrize(
@@ -425,23 +426,23 @@ def test_a_table_that_is_not_in_the_database_is_refused(
     database: Path, table: str | None, message: str
 ) -> None:
     with pytest.raises(InputError, match=message):
-        lazy.open_database_table(database, table)
+        open_database_table(database, table)
 
 
 def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="does not exist"):
-        lazy.open_database_table(tmp_path / "none.duckdb", "t")
+        open_database_table(tmp_path / "none.duckdb", "t")
     path = tmp_path / "text.duckdb"
     path.write_text("a,b\n1,2\n" * 1000)
     with pytest.raises(InputError, match="cannot be read as a DuckDB database"):
-        lazy.open_database_table(path, "t")
+        open_database_table(path, "t")
     path = tmp_path / "empty.duckdb"
     duckdb.connect(str(path)).close()
     with pytest.raises(InputError, match="has no table in it"):
-        lazy.open_database_table(path)
+        open_database_table(path)
 
 
 def test_without_duckdb_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "duckdb", None)
     with pytest.raises(MissingExtraError, match=r"agglearn\[duckdb\]"):
-        lazy.open_database_table(tmp_path / "a.duckdb", "t")
+        open_database_table(tmp_path / "a.duckdb", "t")

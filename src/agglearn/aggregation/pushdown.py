@@ -8,10 +8,8 @@ few distinct values that come back are then coded here, by the same code as stre
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import narwhals as nw
@@ -21,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from agglearn.aggregation.groups import Groups, require_table_memory
-from agglearn.errors import InputError, MissingExtraError
+from agglearn.errors import InputError
 from agglearn.records import survey as surveys
 from agglearn.records.sources import one_line
 from agglearn.records.survey import ColumnSurvey
@@ -29,7 +27,7 @@ from agglearn.runtime.progress import meter
 from agglearn.runtime.speech import option
 from agglearn.schema.columns import as_text, check_supported, one_array, value_type
 from agglearn.schema.rules import Codes, Cuts, LookUp, Rule
-from agglearn.schema.schema import Label, Schema, require_columns, some
+from agglearn.schema.schema import Label, Schema, require_columns
 from agglearn.tables.data import AggregatedData
 from agglearn.tables.table import Scope
 
@@ -38,7 +36,6 @@ Expression: TypeAlias = nw.Expr
 
 _VALUE, _MISSING, _OUTSIDE = 0, 1, 2  # what a folded value is
 _SPARE = 16  # values beyond the modalities that may come back one by one
-_DATABASE = re.compile(r"(?P<path>.+\.(?:duckdb|ddb|db))(?::(?P<table>.+))?", re.IGNORECASE)
 
 
 def is_lazy(data: Any) -> bool:
@@ -46,50 +43,6 @@ def is_lazy(data: Any) -> bool:
     if isinstance(data, str | os.PathLike | dict | list | tuple | pa.Table | pa.RecordBatchReader):
         return False
     return isinstance(nw.from_native(data, pass_through=True), nw.LazyFrame)
-
-
-# --- a DuckDB database -----------------------------------------------------------------------------
-
-
-def split_database_input(text: str) -> tuple[Path, str | None] | None:
-    """The file and the table that ``FILE.duckdb:TABLE`` names; None where it names no database."""
-    found = _DATABASE.fullmatch(text)
-    return (Path(found["path"]), found["table"]) if found else None
-
-
-def open_database_table(path: str | Path, table: str | None = None) -> Any:
-    """A table or view of a DuckDB database, opened read-only; the only one if none is named."""
-    try:
-        import duckdb
-    except ImportError:
-        raise MissingExtraError("Reading a DuckDB database", "duckdb") from None
-    path = Path(path)
-    if not path.is_file():
-        raise InputError(f"{path} does not exist")
-    try:
-        connection = duckdb.connect(str(path), read_only=True)
-        listed = connection.execute(
-            "SELECT table_schema, table_name FROM information_schema.tables "
-            "WHERE table_catalog = current_database() ORDER BY ALL"
-        ).fetchall()
-    except duckdb.Error as error:
-        raise InputError(f"{path} cannot be read as a DuckDB database: {one_line(error)}") from None
-    # Whoever writes a schema's name too means that table; without it the main schema comes first.
-    names = {f"{schema}.{name}": (schema, name) for schema, name in listed}
-    names |= {name: (schema, name) for schema, name in listed if schema == "main"}
-    if table is None and len(listed) == 1:
-        table = listed[0][0] + "." + listed[0][1]
-    if table is None or table not in names:
-        there = some([name for name in names if name not in [f"main.{n}" for _, n in listed]])
-        problem = f"has no table {table!r}" if table is not None else "has several tables"
-        if not listed:
-            raise InputError(f"{path} has no table in it")
-        raise InputError(f"{path} {problem}: name one of {there} as {path.name}:TABLE")
-    return connection.table(".".join(_quoted(part) for part in names[table]))
-
-
-def _quoted(identifier: str) -> str:
-    return '"' + identifier.replace('"', '""') + '"'
 
 
 # --- the engine's side -----------------------------------------------------------------------------

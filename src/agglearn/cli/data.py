@@ -42,7 +42,7 @@ def read_options(separator: str | None, encoding: str, missing: str | None) -> R
 
 def open_input(inputs: list[str]) -> Any:
     """Paths as they are, or the table of a DuckDB database written ``PATH.duckdb:TABLE``."""
-    from agglearn.aggregation.pushdown import open_database_table, split_database_input
+    from agglearn.aggregation.database import open_database_table, split_database_input
 
     if len(inputs) == 1:
         found = split_database_input(inputs[0])

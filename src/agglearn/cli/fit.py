@@ -9,6 +9,7 @@ import typer
 
 from agglearn.cli.app import Json, Seed, Threads, app, say, show
 from agglearn.errors import InputError
+from agglearn.train.settings import FitSettings, TrainingSettings
 
 
 @app.command()
@@ -37,13 +38,15 @@ def fit(
         ),
     ] = None,
     chains: Annotated[int | None, typer.Option(help="Number of chains (default: by the records).")] = None,
-    iterations: Annotated[int, typer.Option(help="The most iterations.")] = 500,
-    engine: Annotated[str, typer.Option(help="local, or exact for a handful of small features.")] = "local",
-    start: Annotated[str, typer.Option(help="tree or independent.")] = "tree",
-    gradient: Annotated[str, typer.Option(help="rescaled or plain.")] = "rescaled",
+    iterations: Annotated[int, typer.Option(help="The most iterations.")] = FitSettings.iterations,
+    engine: Annotated[
+        str, typer.Option(help="local, or exact for a handful of small features.")
+    ] = FitSettings.engine,
+    start: Annotated[str, typer.Option(help="tree or independent.")] = TrainingSettings.start,
+    gradient: Annotated[str, typer.Option(help="rescaled or plain.")] = TrainingSettings.gradient,
     tolerance: Annotated[
         float, typer.Option(help="Stop when predicted log-odds move by less in ten iterations.")
-    ] = 0.05,
+    ] = FitSettings.tolerance,
     valid: Annotated[
         str | None, typer.Option(help="An .agg of other records, to score on and choose penalties by.")
     ] = None,
@@ -64,7 +67,6 @@ def fit(
     from agglearn.tables.format import load
     from agglearn.train.checkpoint import Checkpoints
     from agglearn.train.select.choose import nothing_to_choose_on
-    from agglearn.train.settings import FitSettings, TrainingSettings
 
     target = output_path(output, ".model")
     refuse_foreign(target, FORMAT)

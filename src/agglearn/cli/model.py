@@ -12,6 +12,8 @@ import typer
 from agglearn.cli.app import Json, ModelPath, Seed, Threads, app, names, show
 from agglearn.cli.data import Encoding, Missing, Positive, Separator, read_options
 from agglearn.errors import InputError
+from agglearn.records.options import Coding
+from agglearn.train.settings import FitSettings
 
 if TYPE_CHECKING:
     from agglearn.model.model import Model
@@ -171,13 +173,13 @@ def compare(
     exclude: Annotated[list[str] | None, typer.Option(help="Columns to leave out; * matches.")] = None,
     categorical: Annotated[list[str] | None, typer.Option(help="Columns of categories; * matches.")] = None,
     numeric: Annotated[list[str] | None, typer.Option(help="Columns of quantities; * matches.")] = None,
-    bins: Annotated[int, typer.Option(help="Bins of a numeric column.")] = 10,
-    binning: Annotated[str, typer.Option(help="quantile or width.")] = "quantile",
+    bins: Annotated[int, typer.Option(help="Bins of a numeric column.")] = Coding.bins,
+    binning: Annotated[str, typer.Option(help="quantile or width.")] = Coding.binning,
     max_modalities: Annotated[
         int, typer.Option(help="Values kept of a column; rarer ones are folded.")
-    ] = 1000,
+    ] = Coding.max_modalities,
     chains: Annotated[int | None, typer.Option(help="Number of chains (default: by the records).")] = None,
-    iterations: Annotated[int, typer.Option(help="The most iterations.")] = 500,
+    iterations: Annotated[int, typer.Option(help="The most iterations.")] = FitSettings.iterations,
     threads: Threads = None,
     seed: Seed = 0,
     separator: Separator = None,
@@ -190,7 +192,6 @@ def compare(
     Every model's penalty is chosen on a validation part of the training records, never on the test.
     """
     from agglearn.judge.comparison import compare as run
-    from agglearn.train.settings import FitSettings
 
     result = run(
         train,

@@ -22,7 +22,8 @@ from agglearn.field.population import Chains
 from agglearn.field.problem import Problem
 from agglearn.model.model import Model
 from agglearn.runtime.memory import require
-from agglearn.runtime.random import Numbers, Use, check_seed, generator
+from agglearn.runtime.options import check_seed
+from agglearn.runtime.random import Numbers, Use, generator
 from agglearn.runtime.speech import option
 from agglearn.runtime.threads import thread_count
 

@@ -18,6 +18,8 @@ from agglearn.runtime.speech import option
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
+MOST_SEED = 2**63 - 1  # what every generator takes, and any language writes
+
 _Options = TypeVar("_Options", bound="DataclassInstance")
 
 
@@ -41,3 +43,11 @@ def at_least(least: int, what: str = "few", **values: int | None) -> None:
 def as_names(names: str | Iterable[str]) -> tuple[str, ...]:
     """Names of columns; a text alone is one of them, not its letters."""
     return (names,) if isinstance(names, str) else tuple(names)
+
+
+def check_seed(seed: int) -> None:
+    """Refuse a seed that no stream of numbers has."""
+    if seed < 0:
+        raise InputError(f"{option('seed')} {seed} must be at least 0")
+    if seed > MOST_SEED:
+        raise InputError(f"{option('seed')} {seed} must be at most {MOST_SEED}")

@@ -16,12 +16,8 @@ from enum import IntEnum
 
 import numpy as np
 
-from agglearn.errors import InputError
-from agglearn.runtime.speech import option
-
 _GOLDEN = 0x9E3779B97F4A7C15
 _WORD = 2**64 - 1
-MOST_SEED = 2**63 - 1
 
 
 class Use(IntEnum):
@@ -89,11 +85,3 @@ def _scramble(z: int) -> int:
     z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _WORD
     z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _WORD
     return z ^ (z >> 31)
-
-
-def check_seed(seed: int) -> None:
-    """Refuse a seed that no stream of numbers has."""
-    if seed < 0:
-        raise InputError(f"{option('seed')} {seed} must be at least 0")
-    if seed > MOST_SEED:
-        raise InputError(f"{option('seed')} {seed} must be at most {MOST_SEED}")

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
+from math import inf, isfinite
 from typing import Any, Literal
 
-import numpy as np
-
 from agglearn.errors import InputError
-from agglearn.runtime.random import check_seed
+from agglearn.runtime.options import check_seed
 from agglearn.runtime.speech import option
 
 Penalty = float | Literal["auto"] | None
@@ -70,7 +69,7 @@ class TrainingSettings:
         for name in ("growth", "exact_up_to", "proposals"):
             _at_least(self, name, 1)
         for name in ("step_mu", "step_theta", "first_step_theta"):
-            if not 0 < getattr(self, name) < np.inf:
+            if not 0 < getattr(self, name) < inf:
                 raise InputError(f"{option(name)} {getattr(self, name)} must be above 0")
         if not 0 <= self.rate_memory < 1:
             raise InputError(f"{option('rate_memory')} {self.rate_memory} must be at least 0 and below 1")
@@ -146,7 +145,7 @@ class FitSettings:
         """The number of chains for so many records."""
         if self.chains is not None:
             return self.chains
-        return int(np.clip(rows / _ROWS_A_CHAIN, _FEWEST_CHAINS, _MOST_CHAINS))
+        return int(min(max(rows / _ROWS_A_CHAIN, _FEWEST_CHAINS), _MOST_CHAINS))
 
     def to_json(self) -> dict[str, Any]:
         """The settings as plain JSON values."""
@@ -174,5 +173,5 @@ def _one_of(settings: object, name: str, allowed: tuple[str, ...]) -> None:
 
 def _at_least(settings: object, name: str, least: float) -> None:
     value = getattr(settings, name)
-    if not (np.isfinite(value) and value >= least):
+    if not (isfinite(value) and value >= least):
         raise InputError(f"{option(name)} {value} must be at least {least:g}")

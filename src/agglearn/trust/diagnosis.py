@@ -11,7 +11,7 @@ from agglearn.field.layout import Layout
 from agglearn.field.margins import Margin, held_margins
 from agglearn.field.problem import Problem, make_problem, require_schema
 from agglearn.model.model import Fitted, Model, model_of, problem_of
-from agglearn.runtime.random import check_seed
+from agglearn.runtime.options import check_seed
 from agglearn.runtime.threads import thread_count
 from agglearn.tables.data import AggregatedData
 from agglearn.trust.findings import Diagnosis, newest_first, warnings_of, worst_first

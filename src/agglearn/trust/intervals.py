@@ -48,7 +48,8 @@ from agglearn.field.states import MOST_STATES
 from agglearn.model.draw import population as draw_population
 from agglearn.model.model import Model
 from agglearn.runtime.memory import limit, require
-from agglearn.runtime.random import Use, check_seed
+from agglearn.runtime.options import check_seed
+from agglearn.runtime.random import Use
 from agglearn.runtime.speech import option
 from agglearn.runtime.threads import thread_count
 from agglearn.train.state import Iteration

@@ -11,7 +11,7 @@ from agglearn.model.draw import population
 from agglearn.model.model import Fitted, Model, model_of, problem_of
 from agglearn.report.document import Document
 from agglearn.report.finding import Finding
-from agglearn.runtime.random import check_seed
+from agglearn.runtime.options import check_seed
 from agglearn.tables.data import AggregatedData
 from agglearn.trust.calibration import Calibration, calibrate
 from agglearn.trust.score_document import score_document

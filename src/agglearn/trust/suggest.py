@@ -49,7 +49,8 @@ from agglearn.field.layout import Layout
 from agglearn.field.margins import Margin, beyond, held_margins, sums_over
 from agglearn.model.draw import population
 from agglearn.model.model import Fitted, Model, model_of, problem_of
-from agglearn.runtime.random import Use, check_seed, generator
+from agglearn.runtime.options import check_seed
+from agglearn.runtime.random import Use, generator
 from agglearn.tables.data import AggregatedData
 from agglearn.train.penalty import overlap
 
