@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +30,6 @@ import agglearn
 from agglearn.aggregation.tally import Tally
 from agglearn.datasets import AdsLog, load_adult, load_bank
 from agglearn.errors import InputError
-from agglearn.field.kernels.score import score_codes
 from agglearn.field.layout import Layout
 from agglearn.field.problem import Problem, make_problem
 from agglearn.judge.scores import nllh
@@ -53,6 +52,14 @@ _VALID_SHARE = 1 / 5  # of the training records
 _BINS = 10
 
 
+class Predictor(Protocol):
+    """Whatever gives log-odds: a field, or a model it is compared with."""
+
+    def log_odds(self, codes: Codes, threads: int = 1) -> Floats:
+        """Log-odds of coded records, a row per feature."""
+        ...
+
+
 @dataclass(frozen=True, eq=False)
 class HeldOut:
     """Coded records to judge a model by, a row per feature."""
@@ -60,9 +67,9 @@ class HeldOut:
     codes: Codes
     positive: npt.NDArray[np.bool_]
 
-    def nllh(self, layout: Layout, theta: Floats, intercept: float) -> float:
-        """NLLH of the log-odds φ(x)·θ + θ₀."""
-        return nllh(self.positive, score_codes(self.codes, layout, theta, intercept, THREADS))
+    def nllh(self, model: Predictor) -> float:
+        """NLLH of a model's log-odds."""
+        return nllh(self.positive, model.log_odds(self.codes, THREADS))
 
 
 @dataclass(frozen=True, eq=False)

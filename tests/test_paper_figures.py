@@ -17,13 +17,13 @@ from agglearn.datasets import write_adkdd_like
 from agglearn.datasets import xor as xor_records
 from agglearn.field.engines.exact import ExactEngine
 from agglearn.field.layout import Layout
-from agglearn.judge.baselines import LogOddsModel, one_hot
+from agglearn.judge.baselines import one_hot
 from evidence.paper import chains, gradients, penalty_grid, triplets, xor
 from evidence.paper.notebook import Notebook, authors_training, constant_steps, train_as_authors
 from evidence.paper.published import NOTEBOOK_CHAINS, NOTEBOOK_TABLES, XOR, XOR_RATE
 from evidence.paper.triplet_fits import MODELS, Three, columns, fit_logistic, judge, three_way_information
 from evidence.runner import Cell, Results, run_cells
-from evidence.splits import Part, Split, split
+from evidence.splits import Part, Predictor, Split, split
 
 SUBJECTS = (penalty_grid, chains, gradients, triplets, xor)
 
@@ -69,7 +69,7 @@ def test_xor_is_predicted_as_the_paper_says_from_pairs_and_rightly_with_the_trip
 
 def test_the_authors_training_ends_where_their_notebook_ended(adult: Split) -> None:
     model = train_as_authors(adult.whole, Notebook(chains=1_000))
-    score = adult.test.held_out.nllh(model.layout, model.theta, model.intercept)
+    score = adult.test.held_out.nllh(model)
     # Two seeds of 1,000 chains differ by about 0.001 at this number of chains.
     assert score == pytest.approx(NOTEBOOK_CHAINS[1_000], abs=0.003)
 
@@ -162,7 +162,7 @@ def test_three_way_information_is_what_pairs_do_not_show() -> None:
     law = three.d / three.d.sum()
     true = np.where(law > 0, law, 1e-12)
     assert abs(three_way_information(three, true, other)) < 0.001  # 4/2n nats, with n = 20,000, is 0.0001
-    assert ExactEngine(layout, 1.0).n_states == len(law)
+    assert ExactEngine(layout, 1.0).states.size == len(law)
 
 
 def test_adkdd_is_run_where_its_files_are_and_left_out_where_not(
@@ -180,8 +180,8 @@ def test_adkdd_is_run_where_its_files_are_and_left_out_where_not(
     assert all(name.startswith("hash_") for name in row["triplet"].split(" × "))
 
 
-def judge_on(model: LogOddsModel, part: Part) -> float:
-    return part.held_out.nllh(model.layout, model.theta, model.intercept)
+def judge_on(model: Predictor, part: Part) -> float:
+    return part.held_out.nllh(model)
 
 
 # -- the page ------------------------------------------------------------------------------------

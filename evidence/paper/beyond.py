@@ -23,7 +23,7 @@ import numpy.typing as npt
 from sklearn.ensemble import HistGradientBoostingClassifier
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from agglearn.judge.baselines import LogOddsModel
+from agglearn.field.field import Field
 from agglearn.judge.scores import nllh
 from agglearn.schema.features import Categorical
 from agglearn.train.settings import FitSettings
@@ -31,7 +31,7 @@ from evidence.figures import BLUE, GREEN, GREY, ORANGE, figure
 from evidence.page import picture, spread, table
 from evidence.paper.nllh_fits import Logistic, choose, fit_field, judge
 from evidence.runner import Cell, Results, Value
-from evidence.splits import DATA_SETS, TITLES, Part, Split, split
+from evidence.splits import DATA_SETS, TITLES, Part, Predictor, Split, split
 
 TITLE = "Beyond the paper: what aggregation costs, and tables of three features"
 
@@ -48,7 +48,7 @@ TRIPLES = {
     "logistic": "logistic, pairs",
     "logistic_triples": "logistic, pairs and triples",
 }
-Choose = Callable[[Callable[[float], LogOddsModel], Split], float]
+Choose = Callable[[Callable[[float], Predictor], Split], float]
 _LEAVES = (4, 8, 16, 32)
 _RATE = 0.1
 _TRIPLE_GRID = (256.0, 64.0, 16.0, 4.0, 1.0)  # falling: a strong penalty is fitted soon
@@ -137,7 +137,7 @@ def _triples(seed: int, config: Sizes) -> Value:
 
 
 def _field(parts: Split, choose: Choose = choose) -> Value:
-    def on_train(l2: float) -> LogOddsModel:
+    def on_train(l2: float) -> Field:
         return fit_field(parts.train, FitSettings(lambda_theta=l2, seed=parts.seed))
 
     l2 = choose(on_train, parts)
@@ -150,7 +150,7 @@ def _logistic(parts: Split, choose: Choose = choose) -> Value:
     return {"nllh": judge(Logistic(parts.whole).fit(l2), parts.test), "lambda": l2}
 
 
-def _first_peak(fit_train: Callable[[float], LogOddsModel], parts: Split) -> float:
+def _first_peak(fit_train: Callable[[float], Predictor], parts: Split) -> float:
     """The penalty of the falling grid after which NLLH on the validation records falls."""
     best, at = -np.inf, _TRIPLE_GRID[0]
     for l2 in _TRIPLE_GRID:

@@ -41,7 +41,7 @@ from agglearn.tables.table import Scope, Table
 from agglearn.train.loop import begin, fit, iterate
 from agglearn.train.settings import FitSettings
 from evidence.paper.nllh_fits import PAPERS_METHOD
-from evidence.splits import HeldOut
+from evidence.splits import HeldOut, Predictor
 from evidence.timing import THREADS
 
 Floats = npt.NDArray[np.float64]
@@ -171,11 +171,11 @@ class Judges:
     valid: HeldOut
     test: HeldOut
 
-    def of(self, model: LogOddsModel) -> Found:
+    def of(self, model: Predictor) -> Found:
         """The scores of a model on both."""
         return {
-            "nllh": round(self.test.nllh(model.layout, model.theta, model.intercept), 5),
-            "valid": round(self.valid.nllh(model.layout, model.theta, model.intercept), 5),
+            "nllh": round(self.test.nllh(model), 5),
+            "valid": round(self.valid.nllh(model), 5),
         }
 
 
@@ -205,10 +205,10 @@ def fit_field(problem: Problem, settings: FitSettings, judges: Judges) -> Found:
     fitted = fit(problem, settings, threads=THREADS)
     last = fitted.state.history[-1]
     return {
-        **judges.of(LogOddsModel(problem.layout, fitted.theta, fitted.intercept)),
-        "lambda_theta": round(float(last["lambda_theta"]), 2),
+        **judges.of(fitted.field),
+        "lambda_theta": round(last.lambda_theta, 2),
         "iterations": fitted.iterations,
-        "chains": int(last["chains"]),
+        "chains": last.chains,
         "fit_seconds": round(fitted.seconds, 1),
         "halvings": round(-np.log2(fitted.state.step_scale)),
     }
@@ -307,12 +307,12 @@ def best_pair(problem: Problem, schema: Schema, judges: Judges) -> Found:
     for t, scope in enumerate(layout.scopes):
         if len(scope) != 2:
             continue
-        cells = slice(int(layout.offsets[t]), int(layout.offsets[t + 1]))
-        d = np.maximum(problem.d[cells], 0.0)
-        c = np.clip(problem.c[cells], 0.0, d)
-        own = Layout(layout.cards, (scope,), (layout.hash_sizes[t],))
+        part = layout.part(t)
+        d = np.maximum(problem.d[part], 0.0)
+        c = np.clip(problem.c[part], 0.0, d)
+        own = Layout(layout.cards, (scope,), (layout.cells[t],))
         theta = np.log((c + _SMOOTHING * rate) / (d - c + _SMOOTHING * (1 - rate))) - base
-        ranked.append((judges.valid.nllh(own, theta, base), scope))
+        ranked.append((judges.valid.nllh(LogOddsModel(own, theta, base)), scope))
     few = [scope for _, scope in sorted(ranked, reverse=True)[:_PAIRS_FITTED]]
     return max(
         (
@@ -338,9 +338,7 @@ def stopped_naive_bayes(singles: Problem, judges: Judges, iterations: int) -> Fo
     """
     settings = replace(PAPERS_METHOD, lambda_theta=FIRST_LAMBDA, iterations=iterations)
     engine, start, state = begin(singles, settings, THREADS)
-    path = []
-    for _ in iterate(engine, start, singles, settings, state, THREADS):
-        weights = state.weights
-        path.append(judges.of(LogOddsModel(singles.layout, weights.theta, weights.intercept)))
+    steps = iterate(engine, start, singles, settings, state, THREADS)
+    path = [judges.of(state.weights.now) for _ in steps]
     best = max(range(len(path)), key=lambda t: path[t]["valid"])
     return path[best] | {"iterations": best + 1, "last": path[-1]["nllh"]}

@@ -312,4 +312,4 @@ def _pair_layout(schema: Schema, hash_size: int) -> Layout:
     """All pairs, those of more cells hashed."""
     scopes = list(combinations(range(len(schema.features)), 2))
     sizes = np.array([prod(schema.cards[f] for f in scope) for scope in scopes])
-    return Layout(schema.cards, tuple(scopes), tuple(np.where(sizes > hash_size, hash_size, 0).tolist()))
+    return Layout.hashed(schema.cards, scopes, np.where(sizes > hash_size, hash_size, 0).tolist())

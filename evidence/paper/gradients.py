@@ -19,7 +19,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from agglearn.train.settings import FitSettings
+from agglearn.train.settings import FitSettings, TrainingSettings
 from evidence.figures import BLUE, GREEN, ORANGE, figure
 from evidence.page import picture, table
 from evidence.paper.nllh_fits import judge
@@ -156,7 +156,7 @@ def trained(data: Split, settings: FitSettings) -> Value:
 def _warm_up(data: Split, chains: int | None) -> None:
     """Have every kernel compiled before anything is timed."""
     for gradient in GRADIENTS:
-        settings = FitSettings(chains=chains, iterations=20, gradient=gradient)
+        settings = FitSettings(chains=chains, iterations=20, training=TrainingSettings(gradient=gradient))
         learning_curve(data.whole.data, settings, data.test.held_out)
 
 

@@ -13,13 +13,14 @@ from functools import lru_cache
 
 import numpy as np
 
+from agglearn.field.field import Field
 from agglearn.judge.baselines import LogOddsModel, PairModel, logistic, naive_bayes, one_hot, pair_models
 from agglearn.judge.comparison import climb
 from agglearn.train.loop import begin, fit, iterate
-from agglearn.train.settings import FitSettings
+from agglearn.train.settings import FitSettings, TrainingSettings
 from evidence.paper import published
 from evidence.runner import Value
-from evidence.splits import Part, Split
+from evidence.splits import Part, Predictor, Split
 from evidence.timing import THREADS
 
 GRID = tuple(2.0**k for k in range(11))  # the paper's "log 2 scale"
@@ -29,20 +30,30 @@ PATH_GRID = (1.0, 16.0, 256.0)
 FIRST = 16.0  # where the searches begin
 
 PAPERS_METHOD = FitSettings(
-    start="independent",
-    growth=1,
-    step_mu=published.STEP,
-    step_theta=published.STEP,
-    first_step_theta=published.STEP,
-    rate_memory=0.0,
-    averaging=False,
     lambda_mu=published.TYPICAL_LAMBDA_MU,
     tolerance=0.0,
     chains=published.CHAINS["adult"],
     iterations=published.NOTEBOOK_ITERATIONS,
+    training=TrainingSettings(
+        start="independent",
+        growth=1,
+        step_mu=published.STEP,
+        step_theta=published.STEP,
+        first_step_theta=published.STEP,
+        rate_memory=0.0,
+        averaging=False,
+    ),
 )
 """The paper's training as its appendix tells it: constant steps of 1/tables on 10,000 chains from an
 independent start, nothing averaged. Only the shrinking of μ is ours, toward its start instead of 0."""
+
+
+def with_steps(step_mu: float, step_theta: float) -> FitSettings:
+    """The paper's training with other constant steps, in units of 1/tables."""
+    training = replace(
+        PAPERS_METHOD.training, step_mu=step_mu, step_theta=step_theta, first_step_theta=step_theta
+    )
+    return replace(PAPERS_METHOD, training=training)
 
 
 def models_of(split: Split, naive_bayes_iterations: int) -> Value:
@@ -55,9 +66,9 @@ def models_of(split: Split, naive_bayes_iterations: int) -> Value:
     }
 
 
-def judge(model: LogOddsModel, part: Part) -> float:
+def judge(model: Predictor, part: Part) -> float:
     """NLLH of a model on a part's records, rounded for the file."""
-    return round(part.held_out.nllh(model.layout, model.theta, model.intercept), 5)
+    return round(part.held_out.nllh(model), 5)
 
 
 class Logistic:
@@ -84,14 +95,14 @@ class Logistic:
         return model
 
 
-def choose(fit_train: Callable[[float], LogOddsModel], split: Split) -> float:
+def choose(fit_train: Callable[[float], Predictor], split: Split) -> float:
     """The penalty of the greatest NLLH on the validation records."""
     return climb(GRID, lambda l2: judge(fit_train(l2), split.valid), FIRST)
 
 
 def _chosen(
-    fit_train: Callable[[float], LogOddsModel],
-    fit_whole: Callable[[float], LogOddsModel],
+    fit_train: Callable[[float], Predictor],
+    fit_whole: Callable[[float], Predictor],
     split: Split,
     name: str,
 ) -> Value:
@@ -108,23 +119,21 @@ def _logistics(split: Split) -> Value:
     return _chosen(Logistic(split.train).fit, Logistic(split.whole).fit, split, "logistic")
 
 
-def fit_field(part: Part, settings: FitSettings) -> LogOddsModel:
-    """A field of a part's tables, as log-odds."""
-    fitted = fit(part.problem, settings, threads=THREADS)
-    return LogOddsModel(part.layout, fitted.theta, fitted.intercept)
+def fit_field(part: Part, settings: FitSettings) -> Field:
+    """A field of a part's tables."""
+    return fit(part.problem, settings, threads=THREADS).field
 
 
 def _fields(split: Split) -> Value:
     settings = FitSettings(seed=split.seed)
 
-    def fitter(part: Part) -> Callable[[float], LogOddsModel]:
+    def fitter(part: Part) -> Callable[[float], Field]:
         return lru_cache(maxsize=None)(lambda l2: fit_field(part, replace(settings, lambda_theta=l2)))
 
     fitted = fit(split.whole.problem, settings, threads=THREADS)
-    rule = LogOddsModel(split.whole.layout, fitted.theta, fitted.intercept)
     return {
         "field_rule": {
-            "nllh": judge(rule, split.test),
+            "nllh": judge(fitted.field, split.test),
             "lambda": round(fitted.state.lambda_theta, 2),
             "iterations": fitted.iterations,
         },
@@ -165,11 +174,8 @@ def path(part: Part, judged_on: Part, l2: float, iterations: int) -> list[float]
     """
     settings = replace(PAPERS_METHOD, lambda_theta=l2, iterations=iterations)
     engine, start, state = begin(part.problem, settings, THREADS)
-    scores = []
-    for _ in iterate(engine, start, part.problem, settings, state, THREADS):
-        weights = state.weights
-        scores.append(judge(LogOddsModel(part.layout, weights.theta, weights.intercept), judged_on))
-    return scores
+    steps = iterate(engine, start, part.problem, settings, state, THREADS)
+    return [judge(state.weights.now, judged_on) for _ in steps]
 
 
 def _best_pairs(split: Split) -> Value:

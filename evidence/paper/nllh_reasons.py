@@ -17,7 +17,7 @@ from scipy.special import expit
 from agglearn.judge.baselines import LogOddsModel, logistic, naive_bayes, one_hot, pair_models
 from agglearn.train.settings import FitSettings
 from evidence.paper import published
-from evidence.paper.nllh_fits import NAIVE_BAYES_GRID, PAIR_GRID, PAPERS_METHOD, fit_field, judge
+from evidence.paper.nllh_fits import NAIVE_BAYES_GRID, PAIR_GRID, fit_field, judge, with_steps
 from evidence.runner import Cell, Value
 from evidence.splits import Part, Split, numeric_columns, split
 
@@ -105,7 +105,7 @@ def _training(name: str, share: float) -> Value:
     """The field trained as the authors' code does, and as ours does, by penalty and by the chains' seed."""
     parts = split(name, "width", 0, tables=published.NOTEBOOK_TABLES, share=share)
     steps = published.NOTEBOOK_STEP * parts.whole.layout.n_tables
-    theirs = replace(PAPERS_METHOD, step_mu=steps, step_theta=steps, first_step_theta=steps)
+    theirs = with_steps(steps, steps)
     lambdas = (*NOTEBOOK_LAMBDAS, L2)
 
     def by_lambda(settings: FitSettings) -> dict[str, float]:

@@ -14,16 +14,16 @@ and ĉ + 2λ_θ, and rescales by d/d̂ whichever is larger. agglearn divides by 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
+from agglearn.field.field import Field
 from agglearn.field.layout import Layout
-from agglearn.judge.baselines import LogOddsModel
 from agglearn.train.loop import begin
-from agglearn.train.settings import FitSettings
-from evidence.paper.nllh_fits import PAPERS_METHOD
+from agglearn.train.settings import FitSettings, TrainingSettings
+from evidence.paper.nllh_fits import with_steps
 from evidence.paper.published import CHAINS, NOTEBOOK_ITERATIONS, NOTEBOOK_STEP, TYPICAL_LAMBDA_MU
 from evidence.splits import Part
 from evidence.timing import THREADS
@@ -46,41 +46,47 @@ class Notebook:
     seed: int = 0
 
 
-def authors_training(part: Part, settings: Notebook) -> Iterator[LogOddsModel]:
-    """The weights after each iteration on a part's tables."""
+def authors_training(part: Part, settings: Notebook) -> Iterator[Field]:
+    """The field after each iteration on a part's tables."""
     problem = part.problem
-    first = FitSettings(start="independent", growth=1, chains=settings.chains, seed=settings.seed)
-    engine, mu, state = begin(problem, first, THREADS)
-    theta: Floats = np.zeros_like(mu)
-    intercept = state.weights.intercept
+    how = TrainingSettings(start="independent", growth=1)
+    first = FitSettings(chains=settings.chains, seed=settings.seed, training=how)
+    engine, _, state = begin(problem, first, THREADS)
+    field = state.weights.now
     for iteration in range(settings.iterations):
-        expected = engine.expect(mu, theta, intercept, iteration)
+        expected = engine.expect(field, iteration)
         gap_c = expected.c - problem.c
         if settings.gradient == "rescaled":
             ratio = (problem.d + 1) / (expected.d + 1)
             gap_c = expected.c * np.minimum(ratio, 1) - problem.c * np.minimum(1 / ratio, 1)
-        mu = _moved(mu, expected.d - problem.d, (expected.d + problem.d) / 2, settings.lambda_mu)
-        theta = _moved(theta, gap_c, (expected.c + problem.c) / 2, settings.lambda_theta)
-        yield LogOddsModel(part.layout, theta, intercept)
+        gap_d = expected.d - problem.d
+        field = replace(
+            field,
+            mu=_moved(field.mu, gap_d, (expected.d + problem.d) / 2, settings.lambda_mu),
+            theta=_moved(field.theta, gap_c, (expected.c + problem.c) / 2, settings.lambda_theta),
+        )
+        yield field
 
 
-def train_as_authors(part: Part, settings: Notebook) -> LogOddsModel:
-    """The weights after the last iteration."""
-    for model in authors_training(part, settings):
-        last = model
+def train_as_authors(part: Part, settings: Notebook) -> Field:
+    """The field after the last iteration."""
+    for field in authors_training(part, settings):
+        last = field
     return last
 
 
 def constant_steps(layout: Layout, settings: Notebook, start: str) -> FitSettings:
     """The same with agglearn's own step, at the notebook's constant length, and either start."""
     length = NOTEBOOK_STEP * layout.n_tables  # ours are counted in 1/tables
+    method = with_steps(length, length)
     return replace(
-        PAPERS_METHOD,
-        step_mu=length,
-        step_theta=length,
-        first_step_theta=length,
-        start=start,
-        **asdict(settings),
+        method,
+        lambda_theta=settings.lambda_theta,
+        lambda_mu=settings.lambda_mu,
+        chains=settings.chains,
+        iterations=settings.iterations,
+        seed=settings.seed,
+        training=replace(method.training, start=start, gradient=settings.gradient),
     )
 
 

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from agglearn.judge.baselines import LogOddsModel
+from agglearn.field.field import Field
 from agglearn.train.settings import FitSettings
 from evidence.figures import figure
 from evidence.page import picture, spread, table
@@ -135,8 +135,8 @@ def _split(method: Method, seed: int, share: float) -> Split:
 
 def fit_with(
     method: Method, part: Part, lambda_theta: float, lambda_mu: float, seed: int, iterations: int
-) -> LogOddsModel:
-    """The model after training with both penalties, as the authors do or as we do."""
+) -> Field:
+    """The field after training with both penalties, as the authors do or as we do."""
     if method.authors:
         settings = Notebook(lambda_theta, lambda_mu, iterations=iterations, seed=seed)
         return train_as_authors(part, settings)

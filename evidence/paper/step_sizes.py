@@ -24,17 +24,19 @@ import numpy.typing as npt
 
 from agglearn.datasets import AdsLog
 from agglearn.field.engines.protocol import Expectation
+from agglearn.field.field import Field
 from agglearn.field.problem import Problem, make_problem
 from agglearn.records.sources import FrameSource
 from agglearn.tables.scopes import parse_scopes
 from agglearn.train.loop import begin, iterate
 from agglearn.train.settings import FitSettings
-from agglearn.train.step import StepSettings, Weights, step
+from agglearn.train.state import Iterates
+from agglearn.train.step import StepSettings, step
 from evidence.figures import BLUE, GREEN, GREY, ORANGE, figure
 from evidence.page import picture, table
 from evidence.paper import published
 from evidence.paper.criteo_models import encoded, learn_encoded_schema, tables_of
-from evidence.paper.nllh_fits import PAPERS_METHOD
+from evidence.paper.nllh_fits import with_steps
 from evidence.runner import Cell, Results, Value
 from evidence.splits import HeldOut
 from evidence.timing import THREADS
@@ -153,8 +155,8 @@ def measure(config: Sizes, run: Run) -> Value:
     """NLLH on fresh records after each iteration, and how often the guard halved the steps."""
     problem, test = simulated(config)
     curve, scales = [], []
-    for theta, intercept, scale in _iterations(problem, config, run):
-        score = test.nllh(problem.layout, theta, intercept)
+    for field, scale in _iterations(problem, config, run):
+        score = test.nllh(field)
         curve.append(round(score, 4) if np.isfinite(score) else None)
         scales.append(scale)
     return {
@@ -166,17 +168,14 @@ def measure(config: Sizes, run: Run) -> Value:
     }
 
 
-def _iterations(problem: Problem, config: Sizes, run: Run) -> Iterator[tuple[Floats, float, float]]:
-    """θ, its intercept and the factor of the guard after each iteration."""
+def _iterations(problem: Problem, config: Sizes, run: Run) -> Iterator[tuple[Field, float]]:
+    """The field and the factor of the guard after each iteration."""
     settings = _settings(problem, config, run)
     engine, mu0, state = begin(problem, settings, THREADS)
     weights = state.weights
     if run.way == "guarded":
         for _ in iterate(engine, mu0, problem, settings, state, THREADS):
-            if run.steps is None:
-                yield weights.theta_mean, weights.intercept_mean, state.step_scale
-            else:
-                yield weights.theta, weights.intercept, state.step_scale
+            yield weights.mean if run.steps is None else weights.now, state.step_scale
         return
     assert run.steps is not None
     steps = StepSettings(
@@ -190,16 +189,16 @@ def _iterations(problem: Problem, config: Sizes, run: Run) -> Iterator[tuple[Flo
         mean_weight=1.0,
     )
     for t in range(config.iterations):
-        expected = engine.expect(weights.mu, weights.theta, weights.intercept, t)
+        expected = engine.expect(weights.now, t)
         if run.way == "paper":
             _papers_step(weights, mu0, problem, expected, steps)
         else:
             step(weights, mu0, problem, expected, steps, THREADS)
-        yield weights.theta, weights.intercept, 1.0
+        yield weights.now, 1.0
 
 
 def _papers_step(
-    weights: Weights, mu0: Floats, problem: Problem, expected: Expectation, steps: StepSettings
+    weights: Iterates, mu0: Floats, problem: Problem, expected: Expectation, steps: StepSettings
 ) -> None:
     """One step of the paper's Algorithm 1; a rate that no chain tells moves no weight."""
     d, c = expected.d, expected.c
@@ -215,7 +214,7 @@ def _settings(problem: Problem, config: Sizes, run: Run) -> FitSettings:
     base = FitSettings(tolerance=0.0)
     if run.steps is not None:
         mu, theta = (length * problem.layout.n_tables for length in run.steps)  # in units of 1/tables
-        base = replace(PAPERS_METHOD, step_mu=mu, step_theta=theta, first_step_theta=theta)
+        base = with_steps(mu, theta)
     return replace(
         base,
         lambda_mu=run.lambda_mu,

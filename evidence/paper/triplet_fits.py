@@ -18,15 +18,18 @@ import numpy.typing as npt
 from scipy.sparse import vstack
 from sklearn.linear_model import LogisticRegression
 
-from agglearn.field.engines.exact import ExactEngine, exact_optimum
+from agglearn.field.engines.exact import ExactEngine
+from agglearn.field.field import Field
+from agglearn.field.optimum import exact_optimum
 from agglearn.field.problem import Problem, make_problem
 from agglearn.field.start import tree_start
 from agglearn.judge.baselines import LogOddsModel, naive_bayes, one_hot
 from agglearn.judge.scores import entropy, nllh
+from agglearn.runtime.random import Numbers
 from agglearn.train.loop import fit
 from agglearn.train.settings import FitSettings
 from evidence.runner import Value
-from evidence.splits import Part
+from evidence.splits import Part, Predictor
 from evidence.timing import THREADS
 
 MODELS = ("field", "logistic", "naive_bayes")
@@ -64,33 +67,32 @@ class Three:
         cards = self.problem.layout.cards
         return np.array(np.unravel_index(np.arange(len(self.d)), cards), np.uint16)
 
-    def log_loss(self, model: LogOddsModel) -> float:
+    def log_loss(self, model: Predictor) -> float:
         """Mean log loss on these records."""
         z = model.log_odds(self.states)
         return float((self.d @ np.logaddexp(0.0, z) - self.c @ z) / self.d.sum())
 
 
-def fit_model(name: str, three: Three, penalty: float) -> LogOddsModel:
+def fit_model(name: str, three: Three, penalty: float) -> Predictor:
     """One of the models, with this λ_θ."""
     if name == "field":
         return fit_field(three.problem, penalty)[0]
     return fit_logistic(three, penalty) if name == "logistic" else naive_bayes(three.problem, penalty)
 
 
-def fit_field(problem: Problem, lambda_theta: float) -> tuple[LogOddsModel, Floats]:
+def fit_field(problem: Problem, lambda_theta: float) -> tuple[Field, Floats]:
     """The field, and its law of X over the states."""
     layout = problem.layout
     engine = ExactEngine(layout, problem.rows)
-    if engine.n_states > _ENUMERATED:
-        run = fit(problem, FitSettings(lambda_theta=lambda_theta, lambda_mu=_LAMBDA_MU), threads=THREADS)
-        mu, theta, intercept = run.mu, run.theta, run.intercept
+    if engine.states.size > _ENUMERATED:
+        settings = FitSettings(lambda_theta=lambda_theta, lambda_mu=_LAMBDA_MU)
+        field = fit(problem, settings, threads=THREADS).field
     else:
-        mu0 = tree_start(layout, problem.d, problem.rows, 2, 0).mu
+        mu0 = tree_start(layout, problem.d, problem.rows, 2, Numbers(0)).mu
         tables = (problem.d, problem.c, problem.positives)
         best = exact_optimum(engine, *tables, _LAMBDA_MU, lambda_theta, mu0, tolerance=_TOLERANCE)
-        mu, theta, intercept = best.mu, best.theta, best.intercept
-    law = engine.probabilities(mu, theta, intercept).sum(axis=1)
-    return LogOddsModel(layout, theta, intercept), law
+        field = best.field
+    return field, engine.probabilities(field).sum(axis=1)
 
 
 def fit_logistic(three: Three, l2: float) -> LogOddsModel:

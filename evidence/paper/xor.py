@@ -22,15 +22,17 @@ from scipy.special import expit
 
 import agglearn
 from agglearn.datasets import xor
-from agglearn.field.engines.exact import ExactEngine, exact_optimum
-from agglearn.field.kernels.score import score_codes, tally
+from agglearn.field.engines.exact import ExactEngine
+from agglearn.field.kernels.score import tally
 from agglearn.field.layout import Layout
+from agglearn.field.optimum import exact_optimum
 from agglearn.field.problem import make_problem
 from agglearn.judge.baselines import logistic, naive_bayes
 from agglearn.train.loop import fit
 from evidence.page import spread, table
 from evidence.paper.published import XOR, XOR_RATE
 from evidence.runner import Cell, Results, Value
+from evidence.splits import Predictor
 from evidence.timing import THREADS
 
 TITLE = "XOR: what pairs cannot show"
@@ -114,9 +116,9 @@ def _exact(name: str) -> Value:
     engine = ExactEngine(layout, _RECORDS)
     start = np.zeros(layout.n_cells)
     best = exact_optimum(engine, d, c, _RECORDS / 2, _PENALTY, _PENALTY, start)
-    law = engine.probabilities(best.mu, best.theta, best.intercept).sum(axis=1)
-    impossible = float(law[engine.codes[:, 2] != engine.codes[:, 0] ^ engine.codes[:, 1]].sum())
-    return {"field": _predict(layout, best.theta, best.intercept), "impossible": impossible}
+    law = engine.probabilities(best.field).sum(axis=1)
+    x1, x2, x3 = engine.states.codes
+    return {"field": _predict(best.field), "impossible": float(law[x3 != x1 ^ x2].sum())}
 
 
 def _drawn(name: str, rows: int, seed: int) -> Value:
@@ -124,24 +126,23 @@ def _drawn(name: str, rows: int, seed: int) -> Value:
     scopes = [[f"x{f + 1}" for f in scope] for scope in _SCOPES[name]]
     data = agglearn.aggregate(records, "y", categorical=["*"], tables=scopes)
     problem = make_problem(data)
-    field = fit(problem, threads=THREADS)
-    found = {"field": _predict(problem.layout, field.theta, field.intercept)}
+    fitted = fit(problem, threads=THREADS)
+    found = {"field": _predict(fitted.field)}
     if name == "pairs":
         codes, y = data.schema.encode(records), data.schema.encode_labels(records)[0]
-        skyline, bayes = logistic(codes, y, problem.layout, 1.0), naive_bayes(problem, 1.0)
-        found["logistic"] = _predict(skyline.layout, skyline.theta, skyline.intercept)
-        found["Naive Bayes"] = _predict(bayes.layout, bayes.theta, bayes.intercept)
-    return {"predicted": found, "lambda_theta": field.state.lambda_theta}
+        found["logistic"] = _predict(logistic(codes, y, problem.layout, 1.0))
+        found["Naive Bayes"] = _predict(naive_bayes(problem, 1.0))
+    return {"predicted": found, "lambda_theta": fitted.state.lambda_theta}
 
 
 def _truth() -> npt.NDArray[np.float64]:
     return np.array([XOR_RATE[x3] for _, _, x3 in _STATES])
 
 
-def _predict(layout: Layout, theta: npt.NDArray[np.float64], intercept: float) -> list[float]:
+def _predict(model: Predictor) -> list[float]:
     """P(Y=1|x) of the four states that occur; a modality's code is its value."""
     codes = np.ascontiguousarray(np.array(_STATES, np.uint16).T)
-    return [round(float(p), 6) for p in expit(score_codes(codes, layout, theta, intercept))]
+    return [round(float(p), 6) for p in expit(model.log_odds(codes))]
 
 
 def _nllh(predicted: list[float]) -> float:

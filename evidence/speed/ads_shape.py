@@ -13,7 +13,7 @@ from agglearn.field.problem import make_problem
 from agglearn.tables.data import AggregatedData
 from agglearn.tables.format import load, save
 from agglearn.train.loop import begin, iterate
-from agglearn.train.settings import FitSettings
+from agglearn.train.settings import FitSettings, TrainingSettings
 from evidence.speed.curves import learning_curve
 from evidence.speed.parts import watching
 from evidence.speed.sizes import Sizes
@@ -65,7 +65,8 @@ def _iterations(config: Sizes, tables: Path) -> list[Result]:
 def measure_iterations(tables: str, chains: int, iterations: int) -> dict[str, Any]:
     """Seconds of the start, of an iteration and of its parts: means, after one that is not counted."""
     problem = make_problem(load(tables))
-    settings = FitSettings(chains=chains, growth=1, iterations=iterations + 1, tolerance=0.0)
+    how = TrainingSettings(growth=1)
+    settings = FitSettings(chains=chains, iterations=iterations + 1, tolerance=0.0, training=how)
     began = time.perf_counter()
     engine, mu0, state = begin(problem, settings, THREADS)
     start = time.perf_counter() - began
@@ -87,8 +88,9 @@ def measure_iterations(tables: str, chains: int, iterations: int) -> dict[str, A
 def _race(data: AggregatedData, fresh: HeldOut, config: Sizes) -> list[Result]:
     """Time to the same NLLH with Metropolis proposals and with exact draws."""
     n = config.race_iterations
-    proposing = FitSettings(chains=config.race_chains, growth=1, iterations=n, tolerance=0.0)
-    exact = replace(proposing, exact_up_to=_EXACT, iterations=_PATIENCE * n)
+    how = TrainingSettings(growth=1)
+    proposing = FitSettings(chains=config.race_chains, iterations=n, tolerance=0.0, training=how)
+    exact = replace(proposing, iterations=_PATIENCE * n, training=replace(how, exact_up_to=_EXACT))
     for settings in (proposing, exact):  # compile first
         learning_curve(data, replace(settings, chains=100, iterations=1), fresh)
     metropolis = learning_curve(data, proposing, fresh)

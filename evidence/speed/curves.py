@@ -28,8 +28,7 @@ def learning_curve(
     engine, mu0, state = begin(problem, settings, THREADS)
     for _ in iterate(engine, mu0, problem, settings, state, THREADS):
         spent += time.perf_counter() - resumed
-        weights = state.weights
-        score = held_out.nllh(problem.layout, weights.theta_mean, weights.intercept_mean)
+        score = held_out.nllh(state.weights.mean)
         curve.append((spent, score))
         if score >= goal:
             break

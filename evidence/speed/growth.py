@@ -8,7 +8,7 @@ from agglearn.datasets import AdsLog
 from agglearn.field.problem import make_problem
 from agglearn.tables.data import AggregatedData
 from agglearn.train.loop import begin, iterate
-from agglearn.train.settings import FitSettings
+from agglearn.train.settings import FitSettings, TrainingSettings
 from evidence.speed.parts import watching
 from evidence.speed.sizes import Sizes
 from evidence.speed.targets import Result, at_most
@@ -62,7 +62,8 @@ class _Training:
 
     def __init__(self, data: AggregatedData, chains: int) -> None:
         problem = make_problem(data)
-        settings = FitSettings(chains=chains, growth=1, iterations=10**6, tolerance=0.0)
+        how = TrainingSettings(growth=1)
+        settings = FitSettings(chains=chains, iterations=10**6, tolerance=0.0, training=how)
         engine, mu0, state = begin(problem, settings, THREADS)
         self._steps = iterate(engine, mu0, problem, settings, state, THREADS)
         for _ in range(_WARM_UP):

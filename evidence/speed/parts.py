@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from agglearn.field import field
 from agglearn.field.engines import local
 from agglearn.train import loop as train
 
@@ -19,7 +20,7 @@ _CALLS: tuple[tuple[str, Any, str], ...] = (
     ("weights", local, "prepare"),
     ("weights", local, "prepare_buckets"),
     ("sweep", local, "sweep"),
-    ("labels", local, "score_codes"),
+    ("labels", field, "score_codes"),
     ("labels", local, "redraw_labels"),
     ("tally", local, "tally"),
     ("step", train, "step"),

@@ -87,7 +87,7 @@ def _problem(adult: Split, features: int) -> _Problem:
 def _compare(problem: _Problem, mbi: dict[str, Any], failed: str, config: Sizes) -> list[Result]:
     fitted = fit(make_problem(problem.data), threads=THREADS)
     ours = seconds(lambda: fit(make_problem(problem.data), threads=THREADS), config.repeat)
-    score = problem.test.nllh(fitted.problem.layout, fitted.theta, fitted.intercept)
+    score = problem.test.nllh(fitted.field)
     features = len(problem.data.schema.names)
     setting = f"{features} features of Adult, {problem.states:,} joint states"
     ratio = plain(
@@ -120,7 +120,7 @@ def _misfit(fitted: Fit) -> float:
     """Half the differences of the field's exact tables from the data's, as mbi's worker counts them."""
     problem = fitted.problem
     exact = ExactEngine(problem.layout, problem.rows, max_states=10**7)
-    expected = exact.expect(fitted.mu, fitted.theta, fitted.intercept)
+    expected = exact.expect(fitted.field)
     positive, negative = expected.c - problem.c, (expected.d - expected.c) - (problem.d - problem.c)
     gaps = np.abs(positive).sum() + np.abs(negative).sum()
     return float(gaps / (2 * problem.rows * problem.layout.n_tables))

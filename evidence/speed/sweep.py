@@ -14,8 +14,10 @@ from numba import njit
 
 from agglearn.errors import InputError
 from agglearn.field.engines.local import LocalEngine
+from agglearn.field.field import Field
 from agglearn.field.layout import Layout
 from agglearn.field.problem import make_problem
+from agglearn.runtime.random import Numbers
 from agglearn.runtime.threads import in_threads
 from agglearn.train.loop import fit
 from agglearn.train.settings import FitSettings
@@ -34,26 +36,25 @@ _LONG_FEATURES = 10  # of the shape with many modalities
 _STEPS = 20_000_000  # of arithmetic in registers
 _ITERATIONS = 30  # of a fit, after which the weights are no longer those of the start
 
-Floats = npt.NDArray[np.float64]
-
 
 @dataclass(frozen=True, eq=False)
 class _Shape:
-    """A field with its chains; ``row`` is the length of rows that its sweep is compared with."""
+    """A field, chains to move, and the length of rows that their sweep is compared with."""
 
     name: str
     row: int
-    layout: Layout
+    field: Field
     chains: npt.NDArray[np.uint16]
-    mu: Floats
-    theta: Floats
-    intercept: float
+
+    @property
+    def n_chains(self) -> int:
+        return int(self.chains.shape[1])
 
     @property
     def adds(self) -> int:
         """Additions of one sweep: each table adds a number to each logit of each of its features."""
-        modalities = sum(self.layout.cards[f] for scope in self.layout.scopes for f in scope)
-        return len(self.chains) * modalities
+        layout = self.field.layout
+        return self.n_chains * sum(layout.cards[f] for scope in layout.scopes for f in scope)
 
 
 def run(config: Sizes) -> list[Result]:
@@ -81,7 +82,7 @@ def _compare(shape: _Shape, roof: float, config: Sizes) -> list[Result]:
     sweeps = [partial(_sweep, shape, _engine(shape, threads), iter(range(10**6))) for threads in (1, 2)]
     one, two = own_times(sweeps, config.sweep_repeat)
     adds = shape.adds / one
-    setting = f"{len(shape.chains):,} chains"
+    setting = f"{shape.n_chains:,} chains"
     return [
         at_least(
             SECTION,
@@ -123,13 +124,13 @@ def _in_registers(steps):  # type: ignore[no-untyped-def]
 
 
 def _engine(shape: _Shape, threads: int) -> LocalEngine:
-    return LocalEngine(shape.layout, shape.chains, len(shape.chains), seed=0, threads=threads)
+    return LocalEngine(shape.field.layout, shape.chains, shape.n_chains, Numbers(0), threads)
 
 
 def _sweep(shape: _Shape, engine: LocalEngine, iterations: Iterator[int]) -> float:
     """Seconds of the draws of all features, without the preparation of the weights."""
     with watching() as parts:
-        engine.sweep(shape.mu, shape.theta, shape.intercept, next(iterations))
+        engine.sweep(shape.field, next(iterations))
         return parts.lap()["sweep"]
 
 
@@ -138,10 +139,8 @@ def _of_split(parts: Split, config: Sizes) -> _Shape:
     fitted = fit(make_problem(parts.whole.data), FitSettings(iterations=_ITERATIONS))
     rng = np.random.default_rng(0)
     codes = parts.whole.codes
-    chains = codes[:, rng.integers(0, codes.shape[1], config.sweep_chains)].T
-    return _Shape(
-        TITLES[parts.name], _SHORT, fitted.problem.layout, chains, fitted.mu, fitted.theta, fitted.intercept
-    )
+    chains = codes[:, rng.integers(0, codes.shape[1], config.sweep_chains)]
+    return _Shape(TITLES[parts.name], _SHORT, fitted.field, chains)
 
 
 def _many_modalities(config: Sizes) -> _Shape:
@@ -149,9 +148,9 @@ def _many_modalities(config: Sizes) -> _Shape:
     scopes = list(combinations(range(_LONG_FEATURES), 2))
     layout = Layout.plain([_LONG] * _LONG_FEATURES, scopes)
     rng = np.random.default_rng(0)
-    chains = rng.integers(0, _LONG, (config.sweep_chains, _LONG_FEATURES)).astype(np.uint16)
+    chains = rng.integers(0, _LONG, (config.sweep_chains, _LONG_FEATURES)).astype(np.uint16).T
     mu, theta = 0.3 * rng.standard_normal((2, layout.n_cells))
-    return _Shape(f"{_LONG_FEATURES} × {_LONG} modalities", _LONG, layout, chains, mu, theta, -1.0)
+    return _Shape(f"{_LONG_FEATURES} × {_LONG} modalities", _LONG, Field(layout, mu, theta, -1.0), chains)
 
 
 def roofline(row: int, size: int, config: Sizes) -> float:

@@ -88,9 +88,7 @@ def _measure(parts: Split, rival: _Rival, config: Sizes) -> tuple[float, float, 
         return skyline[-1].seconds  # scikit-learn's fit alone
 
     seconds = own_times([ours, theirs], config.fit_repeat)
-    scores = [
-        parts.test.held_out.nllh(parts.whole.layout, m.theta, m.intercept) for m in (fitted[-1], skyline[-1])
-    ]
+    scores = [parts.test.held_out.nllh(model) for model in (fitted[-1].field, skyline[-1])]
     return seconds[0], seconds[1], scores[0], scores[1]
 
 
@@ -110,7 +108,7 @@ class _Rival:
     def curve(self, iterations: Sequence[int]) -> Curve:
         """NLLH on the held-out records with so many iterations, against the seconds they take."""
         models = [self.fit(n) for n in iterations]
-        return [(m.seconds, self._test.nllh(m.layout, m.theta, m.intercept)) for m in models]
+        return [(m.seconds, self._test.nllh(m)) for m in models]
 
     def _best_penalty(self) -> float:
         """The penalty of greatest NLLH on a fifth of the training records, fitted on the others."""
@@ -121,6 +119,6 @@ class _Rival:
 
         def score(l2: float) -> float:
             model = logistic(codes, y, train.layout, l2, max_iter=self._iterations, design=design)
-            return valid.nllh(model.layout, model.theta, model.intercept)
+            return valid.nllh(model)
 
         return climb(_PENALTIES, score, 16.0)

@@ -21,6 +21,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+import agglearn
 from agglearn import Model
 from agglearn.records.split import assign
 from agglearn.train.settings import FitSettings
@@ -84,7 +85,7 @@ def measure_grid(name: str, seed: int, tables: str, share: float, config: Sizes)
     data = getattr(parts, tables).data
     fits = []
     for theta, mu in product(config.lambda_theta, config.lambda_mu):
-        model, _ = Model.fit(data, FitSettings(theta, mu, seed=seed), threads=THREADS)
+        model = agglearn.fit(data, FitSettings(theta, mu, seed=seed), threads=THREADS)
         fits.append({"lambda_theta": theta, "lambda_mu": mu, "nllh": _test(parts, model)})
     return {"fits": fits}
 
@@ -95,26 +96,27 @@ def measure_way(name: str, seed: int, way: str, share: float) -> Value:
     by_rule = FitSettings(seed=seed)
     whole = parts.whole.data
     if way == "rule":
-        model, _ = Model.fit(whole, by_rule, threads=THREADS)
-        return _found(parts, model)
+        return _found(parts, agglearn.fit(whole, by_rule, threads=THREADS))
     auto = replace(by_rule, lambda_theta="auto")
-    Model.fit(whole, by_rule, threads=THREADS)  # so that nothing is compiled or loaded while the clock runs
+    # So that nothing is compiled or loaded while the clock runs.
+    agglearn.fit(whole, by_rule, threads=THREADS)
     if way == "valid":
         data, valid = parts.train.data, parts.valid.data
-        model, seconds = Model.fit(data, auto, threads=THREADS, valid=valid)
+        model = agglearn.fit(data, auto, threads=THREADS, valid=valid)
     else:
         data = whole
-        model, seconds = Model.fit(_taken_apart(parts.whole, seed), auto, threads=THREADS)
-    penalties = {name: model.summary[name] for name in ("lambda_theta", "lambda_mu")}
-    again, one_fit = Model.fit(data, replace(by_rule, **penalties), threads=THREADS)
-    choice = model.summary["choice"]
+        model = agglearn.fit(_taken_apart(parts.whole, seed), auto, threads=THREADS)
+    record = model.record
+    assert record.choice is not None
+    given = replace(by_rule, lambda_theta=record.lambda_theta, lambda_mu=record.lambda_mu)
+    again = agglearn.fit(data, given, threads=THREADS)
     return {
         **_found(parts, model),
-        "work": round(choice["work"], 3),
-        "seconds": round(seconds, 3),
-        "one_fit": round(one_fit, 3),
-        "as_if_given": bool(np.array_equal(again.theta, model.theta)),
-        "path": choice["path"],
+        "work": round(record.choice.work, 3),
+        "seconds": round(record.seconds, 3),
+        "one_fit": round(again.record.seconds, 3),
+        "as_if_given": bool(np.array_equal(again.field.theta, model.field.theta)),
+        "path": record.choice.path,
     }
 
 
@@ -129,13 +131,13 @@ def _taken_apart(whole: Part, seed: int) -> list[Any]:
 def _found(parts: Split, model: Model) -> Value:
     return {
         "nllh": _test(parts, model),
-        "lambda_theta": model.summary["lambda_theta"],
-        "lambda_mu": model.summary["lambda_mu"],
+        "lambda_theta": model.record.lambda_theta,
+        "lambda_mu": model.record.lambda_mu,
     }
 
 
 def _test(parts: Split, model: Model) -> float:
-    return round(parts.test.held_out.nllh(model.layout, model.theta, model.intercept), 5)
+    return round(parts.test.held_out.nllh(model.field), 5)
 
 
 def section(results: Results, images: Path) -> list[str]:

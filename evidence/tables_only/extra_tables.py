@@ -32,10 +32,9 @@ import pyarrow as pa
 
 import agglearn
 from agglearn.datasets import load_adult, load_bank
-from agglearn.field.kernels.score import score_codes
+from agglearn.field.field import Field
 from agglearn.field.layout import Layout
 from agglearn.field.problem import Problem, make_problem
-from agglearn.model.model import Model
 from agglearn.records.split import assign
 from agglearn.schema.schema import Schema
 from agglearn.tables.data import AggregatedData
@@ -128,9 +127,9 @@ class _Fresh:
         rate = float(self.positive.mean())
         self.entropy = -(rate * np.log(rate) + (1 - rate) * np.log1p(-rate))
 
-    def losses(self, layout: Layout, theta: Floats, intercept: float) -> Floats:
+    def losses(self, field: Field) -> Floats:
         """Log loss of each record over the entropy of the label, of which NLLH is 1 − the mean."""
-        log_odds = score_codes(self.codes, layout, theta, intercept, THREADS)
+        log_odds = field.log_odds(self.codes, THREADS)
         found: Floats = np.logaddexp(0.0, np.where(self.positive, -log_odds, log_odds)) / self.entropy
         return found
 
@@ -144,11 +143,10 @@ def _run(name: str, seed: int, config: Sizes) -> Value:
 
     def losses(scopes: Sequence[Scope] = (), seed: int = seed) -> Floats:
         both = data.aggregate(schema=schema, tables=[*pairs.tables, *scopes])
-        m, _ = Model.fit(both, FitSettings(seed=seed), threads=THREADS)
-        return fresh.losses(m.layout, m.theta, m.intercept)
+        return fresh.losses(agglearn.fit(both, FitSettings(seed=seed), threads=THREADS).field)
 
-    model, _ = Model.fit(pairs, settings, threads=THREADS)
-    base = (fresh.losses(model.layout, model.theta, model.intercept) + losses(seed=seed + 1000)) / 2
+    model = agglearn.fit(pairs, settings, threads=THREADS)
+    base = (fresh.losses(model.field) + losses(seed=seed + 1000)) / 2
     every: list[Scope] = list(combinations(schema.names, 3))
     ranked = suggest_tables(model, pairs, 10**9, top=len(every), threads=THREADS, seed=seed)
     first = _affordable(ranked, max(_COUNTS))
@@ -175,7 +173,7 @@ def _run(name: str, seed: int, config: Sizes) -> Value:
             "difference": _round(apart.mean()),
             "records_se": _round(apart.std() / len(apart) ** 0.5),
         }
-    found["again"] = gain(fresh.losses(*_again(pairs, first, settings)))
+    found["again"] = gain(fresh.losses(_again(pairs, first, settings)))
     found["wider"] = gain(losses([s.features for s in wider]))
     found["largest"] = max(len(s.features) for s in wider)
     if data.planted:
@@ -215,9 +213,7 @@ def _matched(sizes: dict[Scope, int], chosen: Sequence[Suggestion], rng: np.rand
     return [scopes[i] for i in best]
 
 
-def _again(
-    pairs: AggregatedData, first: Sequence[Suggestion], settings: FitSettings
-) -> tuple[Layout, Floats, float]:
+def _again(pairs: AggregatedData, first: Sequence[Suggestion], settings: FitSettings) -> Field:
     """The field with the pair tables of the suggested triples given a second time."""
     problem = make_problem(pairs)
     layout = problem.layout
@@ -226,8 +222,7 @@ def _again(
     tables = [*range(layout.n_tables), *(layout.scopes.index(pair) for pair in twice)]
     both = Layout.plain(layout.cards, [layout.scopes[t] for t in tables])
     d, c = (np.concatenate([layout.table(v, t).reshape(-1) for t in tables]) for v in (problem.d, problem.c))
-    run = fit(Problem(both, d, c, problem.rows, problem.positives), settings, threads=THREADS)
-    return both, run.theta, run.intercept
+    return fit(Problem(both, d, c, problem.rows, problem.positives), settings, threads=THREADS).field
 
 
 def section(results: Results, images: Path) -> list[str]:

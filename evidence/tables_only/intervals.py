@@ -29,20 +29,25 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+import agglearn
 from agglearn import Model
 from agglearn.aggregation.tally import Tally
 from agglearn.field.engines.exact import ExactEngine
 from agglearn.field.engines.local import LocalEngine
+from agglearn.field.field import Field
 from agglearn.field.information import Information
-from agglearn.field.kernels.score import score_codes
 from agglearn.field.layout import Layout
+from agglearn.field.population import Chains
+from agglearn.model.draw import population
+from agglearn.runtime.random import Numbers, Use
 from agglearn.schema.features import Categorical
 from agglearn.schema.schema import Label, Schema
 from agglearn.tables.data import AggregatedData
 from agglearn.tables.noise import Noise
 from agglearn.tables.table import Scope, Table
 from agglearn.train.settings import FitSettings
-from agglearn.trust.prior import DRAW, Normals
+from agglearn.trust.intervals import model_posterior
+from agglearn.trust.prior import Normals, mean_square
 from evidence.figures import BLUE, GREY, ORANGE, figure
 from evidence.page import picture, table
 from evidence.runner import Cell, Results, Value
@@ -65,7 +70,7 @@ _SEEDS = 1000  # apart, so that no two draws share their numbers
 
 
 @dataclass(frozen=True)
-class Field:
+class Kind:
     """A kind of small field: its features, how strong its weights are, and how it is counted and fitted."""
 
     cards: tuple[int, ...]
@@ -83,21 +88,21 @@ class Field:
 
 _FOUR, _SIX = (4, 3, 5, 3), (6, 5, 4, 6, 5, 4)
 FIELDS = {
-    "a-weak-few": Field(_FOUR, 0.15, 500),
-    "b-weak": Field(_FOUR, 0.15, 5_000),
-    "c-weak-many": Field(_FOUR, 0.15, 50_000),
-    "d-middle-few": Field(_FOUR, 0.5, 500),
-    "e-middle": Field(_FOUR, 0.5, 5_000),
-    "f-middle-many": Field(_FOUR, 0.5, 50_000),
-    "g-strong-few": Field(_FOUR, 1.0, 500),
-    "h-strong": Field(_FOUR, 1.0, 5_000),
-    "i-strong-many": Field(_FOUR, 1.0, 50_000),
-    "j-six-few": Field(_SIX, 0.3, 3_000),
-    "k-six": Field(_SIX, 0.3, 30_000),
-    "l-little-penalty": Field(_FOUR, 0.5, 5_000, lambda_theta=0.5),
-    "m-much-penalty": Field(_FOUR, 0.5, 5_000, lambda_theta=30.0),
-    "n-noise": Field(_FOUR, 0.5, 5_000, sigma=5.0, lambda_theta=4.0),
-    "o-much-noise": Field(_FOUR, 0.5, 5_000, sigma=20.0, lambda_theta=16.0),
+    "a-weak-few": Kind(_FOUR, 0.15, 500),
+    "b-weak": Kind(_FOUR, 0.15, 5_000),
+    "c-weak-many": Kind(_FOUR, 0.15, 50_000),
+    "d-middle-few": Kind(_FOUR, 0.5, 500),
+    "e-middle": Kind(_FOUR, 0.5, 5_000),
+    "f-middle-many": Kind(_FOUR, 0.5, 50_000),
+    "g-strong-few": Kind(_FOUR, 1.0, 500),
+    "h-strong": Kind(_FOUR, 1.0, 5_000),
+    "i-strong-many": Kind(_FOUR, 1.0, 50_000),
+    "j-six-few": Kind(_SIX, 0.3, 3_000),
+    "k-six": Kind(_SIX, 0.3, 30_000),
+    "l-little-penalty": Kind(_FOUR, 0.5, 5_000, lambda_theta=0.5),
+    "m-much-penalty": Kind(_FOUR, 0.5, 5_000, lambda_theta=30.0),
+    "n-noise": Kind(_FOUR, 0.5, 5_000, sigma=5.0, lambda_theta=4.0),
+    "o-much-noise": Kind(_FOUR, 0.5, 5_000, sigma=20.0, lambda_theta=16.0),
 }
 
 
@@ -135,55 +140,56 @@ def cells(config: Sizes) -> list[Cell]:
     return found
 
 
-def measure_field(field: Field, replicates: int) -> Value:
+def measure_field(kind: Kind, replicates: int) -> Value:
     """Coverage on replicates of a small field, of predictions and weights."""
     schema = Schema(
         tuple(
             Categorical(name=f"f{i}", values=tuple(map(str, range(card))), missing=False)
-            for i, card in enumerate(field.cards)
+            for i, card in enumerate(kind.cards)
         ),
         (Label("y"),),
     )
     scopes = list(combinations(schema.names, 2))
-    layout = Layout.plain(field.cards, list(combinations(range(len(field.cards)), 2)))
-    engine = ExactEngine(layout, field.rows)
+    layout = Layout.plain(kind.cards, list(combinations(range(len(kind.cards)), 2)))
+    engine = ExactEngine(layout, kind.rows)
     found = []
     for k in range(replicates):
         rng = np.random.default_rng([7, k])
         mu = rng.normal(0, _MU_STRENGTH, layout.n_cells)
-        theta = rng.normal(0, field.strength, layout.n_cells)
-        records, y = engine.sample(field.rows, mu, theta, _INTERCEPT, _SEEDS + k)
-        data = _tables(schema, scopes, np.ascontiguousarray(records.T), y, field.sigma, k)
-        model, _ = Model.fit(data, FitSettings(field.lambda_theta, seed=k), threads=THREADS)
-        fresh, _ = engine.sample(_FRESH, mu, theta, _INTERCEPT, 2 * _SEEDS + k)
-        found.append(_covered(model, np.ascontiguousarray(fresh.T), theta, _INTERCEPT, k))
+        theta = rng.normal(0, kind.strength, layout.n_cells)
+        truth = Field(layout, mu, theta, _INTERCEPT)
+        records, y = engine.sample(kind.rows, truth, _SEEDS + k)
+        data = _tables(schema, scopes, records, y, kind.sigma, k)
+        model = agglearn.fit(data, FitSettings(kind.lambda_theta, seed=k), threads=THREADS)
+        fresh, _ = engine.sample(_FRESH, truth, 2 * _SEEDS + k)
+        found.append(_covered(model, fresh, truth, k))
     return {"replicates": found}
 
 
 def measure_large(name: str, seed: int, share: float, sigma: float) -> Value:
     """Coverage on records of the field fitted to a data set."""
     whole = split(name, "quantile", 0, share=share).whole
-    truth, _ = Model.fit(whole.data, FitSettings(seed=0), threads=THREADS)
+    truth = agglearn.fit(whole.data, FitSettings(seed=0), threads=THREADS)
     records, y = _draw_records(truth, len(whole.y), _SEEDS + seed)
     data = _tables(truth.schema, truth.scopes, records, y, sigma, seed)
-    penalty = truth.summary["lambda_theta"] if sigma else None
-    model, _ = Model.fit(data, FitSettings(penalty, seed=seed), threads=THREADS)
+    penalty = truth.record.lambda_theta if sigma else None
+    model = agglearn.fit(data, FitSettings(penalty, seed=seed), threads=THREADS)
     fresh, _ = _draw_records(truth, _FRESH, 2 * _SEEDS + seed)
-    return _covered(model, fresh, truth.theta, truth.intercept, seed)
+    return _covered(model, fresh, truth.field, seed)
 
 
 def measure_bootstrap(name: str, share: float, refits: int) -> Value:
     """Standard deviations of predictions over refits, beside those found without any."""
     whole = split(name, "quantile", 0, share=share).whole
-    model, _ = Model.fit(whole.data, FitSettings(seed=0), threads=THREADS)
+    model = agglearn.fit(whole.data, FitSettings(seed=0), threads=THREADS)
     fresh, _ = _draw_records(model, _FRESH, 2 * _SEEDS)
-    penalty = model.summary["lambda_theta"]
+    penalty = model.record.lambda_theta
     scores = []
     for k in range(refits):
         records, y = _draw_records(model, len(whole.y), _SEEDS + k)
         data = _tables(model.schema, model.scopes, records, y, 0.0, k)
-        again, _ = Model.fit(data, FitSettings(penalty, seed=k), threads=THREADS)
-        scores.append(again.log_odds(fresh, THREADS))
+        again = agglearn.fit(data, FitSettings(penalty, seed=k), threads=THREADS)
+        scores.append(again.field.log_odds(fresh, THREADS))
     refitted = np.std(scores, axis=0, ddof=1)
     found = {
         "bootstrap": refitted,
@@ -198,27 +204,26 @@ def measure_bootstrap(name: str, share: float, refits: int) -> Value:
 def _scatter(model: Model, fresh: Codes, penalty: float, draws: int = 64) -> Floats:
     """Variance of each record's log-odds in A⁻¹IA⁻¹, by the same draws as the intervals."""
     assert model.chains is not None
-    layout = model.layout
-    codes = np.ascontiguousarray(model.chains.T)
-    information = Information(codes, layout, model.rows, model.theta, model.intercept, THREADS)
-    normals = Normals(0, np.zeros(layout.n_cells))
+    members = population(model, threads=THREADS, members=model.chains.shape[1])
+    information = Information(members, model.field, model.rows, THREADS)
+    normals = Normals(0, Use.POSTERIOR, np.zeros(model.layout.n_cells))
+    judged = Chains(model.layout, fresh, threads=THREADS)
     total = np.zeros(fresh.shape[1])
     for start in range(0, draws, 16):
-        off = normals.tables(information, DRAW, range(start, start + 16))
-        total += information.solve(off, penalty, 0.01).mean_square(fresh, layout, THREADS) * 16 / draws
+        off = normals.tables(information, range(start, start + 16))
+        total += mean_square(judged, information.solve(off, penalty, 0.01)) * 16 / draws
     return total
 
 
 def _deviations(model: Model, fresh: Codes) -> Floats:
-    posterior = model.posterior(threads=THREADS)
-    return np.sqrt(posterior.draws.mean_square(fresh, model.layout, THREADS))
+    draws = model_posterior(model, threads=THREADS).draws
+    return np.sqrt(mean_square(Chains(model.layout, fresh, threads=THREADS), draws))
 
 
-def _covered(model: Model, fresh: Codes, theta: Floats, intercept: float, seed: int) -> Value:
+def _covered(model: Model, fresh: Codes, truth: Field, seed: int) -> Value:
     """How many intervals of a model hold the truth, and how long they are."""
-    posterior = model.posterior(seed=seed, threads=THREADS)
-    true = score_codes(fresh, model.layout, theta, intercept, THREADS)
-    fitted = model.log_odds(fresh, THREADS)
+    posterior = model_posterior(model, seed=seed, threads=THREADS)
+    true, fitted = (field.log_odds(fresh, THREADS) for field in (truth, model.field))
     lower, upper = posterior.log_odds(fresh, LEVEL, THREADS)
     low, high = posterior.weights(LEVEL)
     held = (lower <= true) & (true <= upper)
@@ -226,10 +231,10 @@ def _covered(model: Model, fresh: Codes, theta: Floats, intercept: float, seed: 
     return {
         "cover": _round(held.mean()),
         "tenths": [_round(part.mean()) for part in tenth],
-        "weights": _round(((low <= theta) & (theta <= high)).mean()),
+        "weights": _round(((low <= truth.theta) & (truth.theta <= high)).mean()),
         "error": _root(fitted - true),
         "reach": _root((upper - lower) / 2),
-        "lambda_theta": _round(model.summary["lambda_theta"]),
+        "lambda_theta": _round(model.record.lambda_theta),
         "precision": _round(posterior.precision),
         "undone": _round(posterior.undone),
     }
@@ -239,14 +244,12 @@ def _draw_records(model: Model, n: int, seed: int) -> tuple[Codes, npt.NDArray[n
     """Records of a field and their labels: copies of its chains, moved until they are their own."""
     assert model.chains is not None
     rng = np.random.default_rng(seed)
-    chains = model.chains[rng.integers(0, len(model.chains), n)]
-    engine = LocalEngine(
-        model.layout, chains, model.rows, seed, threads=THREADS, exact_up_to=max(model.layout.cards)
-    )
-    for sweep in range(_SWEEPS):
-        engine.sweep(model.mu, model.theta, model.intercept, sweep)
-    codes = np.ascontiguousarray(engine.chains.T)
-    p = 1 / (1 + np.exp(-model.log_odds(codes, THREADS)))
+    numbers = Numbers(seed)
+    copies = model.chains[:, rng.integers(0, model.chains.shape[1], n)]
+    engine = LocalEngine(model.layout, copies, model.rows, numbers, THREADS)
+    engine.settle(model.field, _SWEEPS, numbers)
+    codes = engine.chains
+    p = 1 / (1 + np.exp(-model.field.log_odds(codes, THREADS)))
     return codes, (rng.random(n) < p).astype(np.uint8)
 
 
@@ -283,12 +286,12 @@ def _round(value: Any) -> float:
 def section(results: Results, images: Path) -> list[str]:
     """Coverage by kind of field, a figure of it, and the bootstrap."""
     groups: dict[str, list[Value]] = {}
-    for name, field in FIELDS.items():
+    for name, kind in FIELDS.items():
         if f"field-{name}" in results:
-            groups[field.title] = results[f"field-{name}"]["replicates"]
+            groups[kind.title] = results[f"field-{name}"]["replicates"]
     for name in DATA_SETS:
-        for kind, title in (("seed", "Adult's field"), ("noise-seed", "Adult's field, noise 5")):
-            found = list(results.starting(f"{name}-{kind}").values())
+        for cell, title in (("seed", "Adult's field"), ("noise-seed", "Adult's field, noise 5")):
+            found = list(results.starting(f"{name}-{cell}").values())
             if found:
                 groups[title.replace("Adult", TITLES[name])] = found
     lines: list[str] = []

@@ -32,13 +32,14 @@ from scipy.stats import spearmanr
 import agglearn
 from agglearn.datasets import AdsLog
 from agglearn.field.engines.exact import ExactEngine
+from agglearn.field.field import Field
 from agglearn.field.heldout import compare_heldout
 from agglearn.field.layout import Layout
 from agglearn.field.problem import heldout_problem
 from agglearn.judge.scores import nllh
+from agglearn.model.draw import population
 from agglearn.tables.data import AggregatedData
 from agglearn.train.settings import FitSettings
-from agglearn.trust.score import draw_chains
 from evidence.figures import BLUE, GREEN, GREY, ORANGE, figure
 from evidence.page import picture, spread, table
 from evidence.runner import Cell, Results, Value
@@ -123,23 +124,22 @@ def _measure(
 ) -> Value:
     def fitted(lambda_theta: float | None) -> agglearn.Model:
         settings = FitSettings(lambda_theta=lambda_theta, seed=seed)
-        return agglearn.Model.fit(train, settings, threads=THREADS)[0]
+        return agglearn.fit(train, settings, threads=THREADS)
 
     law = fitted(None)
     models = {value: fitted(value) for value in lambdas}
     middle = models[lambdas[len(lambdas) // 2]]
     problem = heldout_problem(tables, train)
-    codes, draws = draw_chains(law, problem, seed, THREADS)
+    judges = population(law, problem, seed=seed, threads=THREADS)
     found = []
     for value, model in models.items():
         own = agglearn.score_tables(model, tables, threads=THREADS, seed=seed)
         common = agglearn.score_tables(model, tables, law=law, threads=THREADS, seed=seed)
-        weights, others = ((m.theta, m.intercept) for m in (model, middle))
-        difference = compare_heldout(problem, codes, weights, others, THREADS, draws=draws)
+        difference = compare_heldout(problem, judges, model.field, middle.field)
         found.append(
             {
                 "lambda_theta": value,
-                "true": _round(records.nllh(model.layout, model.theta, model.intercept)),
+                "true": _round(records.nllh(model.field)),
                 "own": _round(own.nllh),
                 "common": _round(common.nllh),
                 "se": _round(own.nllh_se),
@@ -152,7 +152,7 @@ def _measure(
                 "cells": own.calibration.cells,
             }
         )
-    return {"law_lambda": _round(law.summary["lambda_theta"]), "rows": len(records.positive), "grid": found}
+    return {"law_lambda": _round(law.record.lambda_theta), "rows": len(records.positive), "grid": found}
 
 
 def measure_field(replicates: range, config: Sizes) -> Value:
@@ -161,23 +161,23 @@ def measure_field(replicates: range, config: Sizes) -> Value:
     layout = Layout.plain(_FIELD_CARDS, list(combinations(range(len(_FIELD_CARDS)), 2)))
     known = ExactEngine(layout, config.rows)
     mu, theta = rng.normal(0, _FIELD_STRENGTH, (2, layout.n_cells))
-    intercept = -0.7
-    joint = known.probabilities(mu, theta, intercept)
+    field = Field(layout, mu, theta, -0.7)
+    joint = known.probabilities(field)
     found = []
     for k in replicates:
         train, valid = (
-            known.sample(rows, mu, theta, intercept, 2 * k + part)
+            known.sample(rows, field, 2 * k + part)
             for part, rows in enumerate((config.rows, config.heldout_rows))
         )
         data = agglearn.aggregate(_columns(*train), "y", categorical=["*"])
         tables = agglearn.aggregate(_columns(*valid), "y", schema=data.schema)
         assert data.schema.cards == _FIELD_CARDS  # so that codes are the field's own
-        model, _ = agglearn.Model.fit(data, FitSettings(seed=k), threads=THREADS)
+        model = agglearn.fit(data, FitSettings(seed=k), threads=THREADS)
         score = agglearn.score_tables(model, tables, threads=THREADS, seed=k)
         found.append(
             {
-                "exact": _round(_nllh_under(joint, model.log_odds(known.codes.T, THREADS))),
-                "records": _round(nllh(valid[1] == 1, model.log_odds(valid[0].T, THREADS))),
+                "exact": _round(_nllh_under(joint, model.field.log_odds(known.states.codes, THREADS))),
+                "records": _round(nllh(valid[1] == 1, model.field.log_odds(valid[0], THREADS))),
                 "score": _round(score.nllh),
                 "se": _round(score.nllh_se),
                 "chains_se": _round(score.chains_se),
@@ -191,7 +191,7 @@ def measure_field(replicates: range, config: Sizes) -> Value:
 
 
 def _columns(codes: npt.NDArray[np.uint16], y: npt.NDArray[np.uint8]) -> dict[str, Any]:
-    return {**{f"f{i}": column for i, column in enumerate(codes.T)}, "y": y}
+    return {**{f"f{i}": column for i, column in enumerate(codes)}, "y": y}
 
 
 def _nllh_under(joint: Floats, log_odds: Floats) -> float:
