@@ -50,8 +50,8 @@ def population(
     model
         The model.
     tables
-        Its tables, for Metropolis proposals as in training; without them every draw is exact, which takes
-        longer where features have many modalities.
+        Its tables, for Metropolis proposals as in training. Without them every draw would be exact, which takes
+        long where a feature has many modalities: there the chains are taken as training left them.
     seed
         Seed of the draws.
     threads
@@ -63,6 +63,8 @@ def population(
     if model.chains is None:
         return Chains(model.layout, exact_draws(model, members, seed), threads=workers)
     n_chains, n_cells = model.chains.shape[1], model.layout.n_cells
+    if tables is None and max(model.layout.cards) > model.record.settings.training.exact_up_to:
+        return Chains(model.layout, model.chains, threads=workers)
     require(
         memory_needed(model.layout, n_chains, threads) + WORKSPACE * n_cells,
         f"drawing from a field of {n_cells:,} cells with {n_chains:,} chains",
