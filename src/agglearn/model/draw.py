@@ -50,8 +50,8 @@ def population(
     model
         The model.
     tables
-        Its tables, for Metropolis proposals as in training. Without them every draw would be exact, which takes
-        long where a feature has many modalities: there the chains are taken as training left them.
+        Its tables, for Metropolis proposals as in training. Without them every draw would be exact, which
+        takes long where a feature has many modalities: there the chains are taken as training left them.
     seed
         Seed of the draws.
     threads
