@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from scipy.stats import chi2
 
-from agglearn import AggregatedData, MaxEntClassifier, TrainingSettings, aggregate, save
+from agglearn import AggregatedData, FitSettings, MaxEntClassifier, TrainingSettings, aggregate, fit, save
 from agglearn.errors import AgglearnError, InputError, StoreError
 from agglearn.field.engines.exact import ExactEngine
 from agglearn.model.draw import sample
@@ -392,3 +392,11 @@ def test_a_damaged_model_of_the_first_version_is_refused(first: Path) -> None:
     rewrite(first, lambda d: d["summary"].pop("lambda_mu"))
     with pytest.raises(StoreError, match=r"is damaged .*lambda_mu"):
         load_model(first)
+
+
+def test_a_model_shows_itself_in_one_line_and_in_a_notebook_as_a_small_page(toy: Any) -> None:
+    model = fit(aggregate(toy, "y"), FitSettings(iterations=5, chains=10))
+    assert repr(model) == "<Model of y: 3 tables, 12 cells, 5 records>"
+    page = model._repr_html_()
+    assert page.startswith('<div class="agglearn">')
+    assert "Model of y: 3 tables, 12 cells, 5 records" in page

@@ -10,7 +10,9 @@ from agglearn.field.field import Field
 from agglearn.field.kernels.score import Codes
 from agglearn.field.layout import Layout
 from agglearn.field.problem import Problem, make_problem, matching
+from agglearn.model.fit_report import FitReport
 from agglearn.model.record import FitRecord
+from agglearn.report.html import fragment
 from agglearn.schema.schema import Label, Schema
 from agglearn.tables.data import AggregatedData
 from agglearn.tables.table import Scope
@@ -53,6 +55,9 @@ class Model:
     def __repr__(self) -> str:
         size = f"{self.layout.n_tables:,} tables, {self.layout.n_cells:,} cells"
         return f"<Model of {self.label.name}: {size}, {self.rows:,.0f} records>"
+
+    def _repr_html_(self) -> str:
+        return fragment(FitReport.of(self.record).document().named(repr(self).strip("<>")))
 
 
 class Fitted(Protocol):

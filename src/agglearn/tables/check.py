@@ -33,7 +33,7 @@ from agglearn.tables.table import Table
 
 
 @dataclass(frozen=True)
-class Problem:
+class Contradiction:
     """One thing that is wrong, where, and what to do."""
 
     kind: str
@@ -60,8 +60,8 @@ class CheckReport(Finding):
     noise_declared: float | None
     noise_implied: float | None
     features: list[dict[str, Any]]
-    problems: list[Problem] = field(default_factory=list)
-    notes: list[Problem] = field(default_factory=list)
+    problems: list[Contradiction] = field(default_factory=list)
+    notes: list[Contradiction] = field(default_factory=list)
 
     @property
     def ok(self) -> bool:
@@ -127,7 +127,7 @@ def _check_numbers(table: Table, data: AggregatedData, report: CheckReport) -> N
     """Numbers that no count can have. Noise may push a number anywhere, so it excuses all but NaN."""
 
     def problem(kind: str, message: str) -> None:
-        report.problems.append(Problem(kind, table.title, f"table {table.title}: {message}"))
+        report.problems.append(Contradiction(kind, table.title, f"table {table.title}: {message}"))
 
     if not table.n_cells:
         problem("empty", "it has no cell")
@@ -174,7 +174,7 @@ def _check_total(table: Table, data: AggregatedData, report: CheckReport) -> Non
     slack = 10 * _sigma(table) * np.sqrt(table.n_cells) + 1e-9 * data.rows
     if abs(difference) > slack:
         message = f"table {table.title} counts {table.total:,.0f} records, and the data have {data.rows:,.0f}"
-        report.problems.append(Problem("total", table.title, message))
+        report.problems.append(Contradiction("total", table.title, message))
 
 
 def _check_margins(tables: list[Table], data: AggregatedData, report: CheckReport) -> float | None:
@@ -210,7 +210,7 @@ def _check_margins(tables: list[Table], data: AggregatedData, report: CheckRepor
                 f"the margins disagree as if each cell had noise of standard deviation {implied:.3g}, "
                 f"and {declared:.3g} is declared"
             )
-            report.problems.append(Problem("noise", None, message))
+            report.problems.append(Contradiction("noise", None, message))
     return implied
 
 
@@ -237,7 +237,7 @@ def _compare_exact(
                 f"tables {table.title} and {tables[reference].title} disagree on {name} = {worst} by "
                 f"{gap.max():,.0f}: they count different records, or noise is not declared"
             )
-            report.problems.append(Problem("margin", table.title, message))
+            report.problems.append(Contradiction("margin", table.title, message))
             return
 
 
@@ -246,7 +246,7 @@ def _check_labels(data: AggregatedData, report: CheckReport) -> None:
         if positives <= 0 or positives >= data.rows:
             word = "positive" if positives > 0 else "negative"
             message = f"label {label}: every record is {word}, so there is nothing to learn"
-            report.problems.append(Problem("label", None, message))
+            report.problems.append(Contradiction("label", None, message))
 
 
 def _describe_features(tables: list[Table], data: AggregatedData, report: CheckReport) -> None:
@@ -266,10 +266,10 @@ def _describe_features(tables: list[Table], data: AggregatedData, report: CheckR
         )
         if not holding:
             message = f"feature {feature.name} is in no table: it cannot be learnt from"
-            report.notes.append(Problem("absent feature", None, message))
+            report.notes.append(Contradiction("absent feature", None, message))
         elif seen is not None and seen < 2:
             message = f"feature {feature.name} has one value only: it tells nothing"
-            report.notes.append(Problem("constant feature", None, message))
+            report.notes.append(Contradiction("constant feature", None, message))
 
 
 def _note_absent_pairs(data: AggregatedData, report: CheckReport) -> None:
@@ -278,7 +278,7 @@ def _note_absent_pairs(data: AggregatedData, report: CheckReport) -> None:
     if absent and held:
         first = " × ".join(absent[0])
         message = f"{len(absent):,} pairs of features are in no table, the first {first}"
-        report.notes.append(Problem("absent pair", first, message))
+        report.notes.append(Contradiction("absent pair", first, message))
     elif absent:
         message = "no pair of features is in any table: only a Naive Bayes can be learnt"
-        report.notes.append(Problem("absent pair", None, message))
+        report.notes.append(Contradiction("absent pair", None, message))
