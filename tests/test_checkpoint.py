@@ -111,6 +111,7 @@ def test_every_part_of_a_state_comes_back_as_it_was(problem: Problem, tmp_path: 
     parts: dict[str, Any] = {
         "weights": replace(start.weights, **arrays, intercept=1 / 3, intercept_mean=-1e-300),
         "lambda_theta": 0.1,
+        "penalties": rng.normal(size=problem.layout.n_tables),
         "iteration": 7,
         "step_scale": 0.125,
         "best_misfit": 2 / 7,

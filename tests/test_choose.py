@@ -57,7 +57,7 @@ class Known:
 
     def loss(self, field: Field) -> float:
         """Expected log loss of a field under the law that the records came from."""
-        law, cells = self.field.law, cells_of(self.field.layout, self.field.states)
+        law, cells = self.field.law, cells_of(field.layout, self.field.states)
         scores = field.theta[cells].sum(axis=0) + field.intercept
         return float((law.sum(axis=1) * np.logaddexp(0, scores) - law[:, 1] * scores).sum())
 
@@ -125,14 +125,10 @@ def test_on_adult_the_choice_from_tables_alone_loses_next_to_nothing(
         return evaluate(model, open_source(test))[0].nllh
 
     best = max(nllh(FitSettings(lambda_theta=penalty)) for penalty in (8.0, 16.0))
-    seeds = range(3)
-    chosen = np.mean([nllh(FitSettings(lambda_theta="auto", seed=seed), valid) for seed in seeds])
-    ruled = np.mean([nllh(FitSettings(seed=seed)) for seed in seeds])
-    # Over five splits like this one it lost from -0.0002 to 0.0010. The rule takes twice the best penalty
-    # where there are so few records: over twelve seeds of this split the choice was 0.0014 to 0.0035 above,
-    # 0.0023 on average.
-    assert chosen > best - 0.002
-    assert chosen > ruled + 0.001
+    # The rule by table leaves little to choose: the walk ends near where it began, and must not lose by that.
+    chosen, ruled = nllh(FitSettings(lambda_theta="auto"), valid), nllh(FitSettings())
+    assert chosen > best
+    assert chosen > ruled - 0.003
 
 
 # --- the walk -----------------------------------------------------------------------------------------
@@ -293,11 +289,22 @@ def test_the_final_model_is_that_of_the_sum_with_the_penalties_given(parts: list
     chosen = agglearn.fit(parts, settings)
     found = chosen.record.choice
     assert found is not None
-    given = replace(settings, lambda_theta=chosen.record.lambda_theta, lambda_mu=chosen.record.lambda_mu)
+    # What is chosen is by how much the penalties that a rule finds for each table are multiplied.
+    given = FitSettings(
+        chains=2000, lambda_mu=found.lambda_mu, training=TrainingSettings(strength=found.strength)
+    )
     plain = agglearn.fit(agglearn.merge(parts), given)
     assert bits(chosen) == bits(plain)
-    assert (found.lambda_theta, found.lambda_mu) == (plain.record.lambda_theta, plain.record.lambda_mu)
+    assert plain.record.penalties.tolist() == chosen.record.penalties.tolist()
     assert plain.record.choice is None
+
+
+def test_one_penalty_for_all_that_is_chosen_is_the_one_the_final_fit_has(parts: list[AggregatedData]) -> None:
+    settings = FitSettings(lambda_theta="auto", chains=2000, training=TrainingSettings(prior="single"))
+    chosen = agglearn.fit(parts, settings)
+    given = replace(settings, lambda_theta=chosen.record.lambda_theta, lambda_mu=chosen.record.lambda_mu)
+    assert bits(chosen) == bits(agglearn.fit(agglearn.merge(parts), given))
+    assert choice_of(chosen.record).lambda_theta == chosen.record.lambda_theta
 
 
 def bits(model: Model) -> list[bytes]:
@@ -394,7 +401,8 @@ def test_a_newton_step_goes_to_the_optimum_of_twice_the_penalty(seed: int, old: 
         for penalty in (old, new)
     )
     codes, _ = engine.sample(20_000, here.field, seed)
-    moved = newton_step(problem, Chains(problem.layout, codes), here.field, old, new, steps=50)
+    before, after = (np.full(problem.layout.n_tables, penalty) for penalty in (old, new))
+    moved = newton_step(problem, Chains(problem.layout, codes), here.field, before, after, steps=50)
     # What was left of the way was 7 to 18 % for eight fields at λ_θ = 4, 4 to 11 % at 16: the step is of
     # second order, and takes the law of X for fixed. The intercept moves 0.02 to 0.09 and was right to 0.01.
     left, way = (np.linalg.norm(field.theta - there.field.theta) for field in (moved, here.field))
@@ -471,7 +479,7 @@ def test_the_command_line_chooses_by_parts_or_on_validation_tables(
     record = load_model(target).record
     assert choice_of(record).folds == 1
     assert "penalties chosen on held-out tables, at the cost of" in on_valid.out
-    assert f"{record.lambda_theta:.3g}" in on_valid.out.splitlines()[-1]
+    assert f"{choice_of(record).lambda_theta:.3g}" in on_valid.out.splitlines()[-1]
 
     alone = run_cli("fit", paths[0], *auto, "-o", target, "--json")
     assert alone.code == 0

@@ -395,7 +395,7 @@ def test_a_feature_of_one_modality_changes_nothing(records: Any) -> None:
     with_constant = records.append_column("planet", pa.array(["earth"] * len(records)))
     plain, constant = (
         MaxEntClassifier(**EXACT, training=PLAIN, lambda_theta=1e-4, lambda_mu=1e-4).fit(
-            aggregate(r, "bought", positive="yes", exclude=["id"])
+            aggregate(r, "bought", positive="yes", exclude=["id"], bins=10)
         )
         for r in (records, with_constant)
     )
@@ -419,7 +419,7 @@ def test_a_constant_feature_and_missing_pairs_can_be_fitted(records: Any, engine
 
 @pytest.mark.parametrize("engine", ["local", "exact"])
 def test_a_feature_in_no_table_adds_nothing(records: Any, engine: str) -> None:
-    tables = aggregate(records, "bought", positive="yes", exclude=["id"], tables="colour*size")
+    tables = aggregate(records, "bought", positive="yes", exclude=["id"], tables="colour*size", bins=10)
     model = MaxEntClassifier(**QUICK, engine=engine).fit(tables)
     assert "age" in model.feature_names_in_
     young = records.set_column(2, "age", pa.array([18] * len(records)))
@@ -447,8 +447,9 @@ def test_tables_of_higher_order_and_hashed_ones_can_be_fitted(records: Any) -> N
         assert MaxEntClassifier(**QUICK).fit(tables).score(records) > 0.1
 
 
-def test_noisy_tables_with_negative_counts_can_be_fitted(records: Any, tables: AggregatedData) -> None:
+def test_noisy_tables_with_negative_counts_can_be_fitted(records: Any) -> None:
     rng = np.random.default_rng(0)
+    tables = aggregate(records, "bought", positive="yes", exclude=["id"], bins=10)
 
     def noisy(table: Table) -> Table:
         counts, sums = (a + rng.normal(0, 5, a.shape) for a in (table.counts, table.sums))

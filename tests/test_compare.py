@@ -254,6 +254,7 @@ def test_on_adult_one_pair_and_naive_bayes_are_far_below_the_logistic(
         positive=">50K",
         models=("logistic", "naive_bayes", "best_pair", "tan"),
         lambdas=(0.25, 16.0, 64.0, 512.0),
+        bins=10,
     )
     score = {name: m.score.nllh for name, m in comparison.models.items()}
     assert comparison.models["logistic"].lambda_theta == 16

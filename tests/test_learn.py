@@ -223,7 +223,7 @@ def test_more_distinct_values_than_memory_allows_are_thinned(monkeypatch: pytest
     monkeypatch.setattr(surveys, "KEPT", 4000)
     rng = np.random.default_rng(0)
     numbers = rng.normal(size=20_000)
-    feature, note = learn(numbers, chunks=20)
+    feature, note = learn(numbers, chunks=20, bins=10)
     assert isinstance(feature, Binned)
     counts = np.bincount(feature.encode(pa.array(numbers)), minlength=10)
     # Values are thinned three times, to 2,000 groups: each may move both ends of a bin by ten records.
@@ -246,7 +246,7 @@ def bin_counts(feature: Feature, values: Any) -> npt.NDArray[np.int64]:
 def test_a_point_mass_gets_a_bin_of_its_own_and_the_rest_is_split() -> None:
     rng = np.random.default_rng(0)
     gain = np.concatenate([np.zeros(9200), rng.permutation(np.arange(1, 801))])
-    feature, note = learn(gain, "capital-gain")
+    feature, note = learn(gain, "capital-gain", bins=10)
     counts = bin_counts(feature, gain)
     assert feature.modalities[0] == "≤ 0"
     assert counts[0] == 9200
@@ -254,6 +254,12 @@ def test_a_point_mass_gets_a_bin_of_its_own_and_the_rest_is_split() -> None:
     # 800 values in nine bins: 88 or 89 each.
     assert set(counts[1:].tolist()) == {88, 89}
     assert "bins by quantiles" in note.why
+
+
+@pytest.mark.parametrize(("records", "bins"), [(60, 10), (300, 12), (450, 18), (5000, 20)])
+def test_a_column_has_as_many_bins_as_its_records_can_fill(records: int, bins: int) -> None:
+    feature, _ = learn(np.arange(records) * 1.5)
+    assert feature.n_modalities == bins
 
 
 def test_a_point_mass_in_the_middle_splits_what_is_left_on_either_side() -> None:

@@ -361,15 +361,21 @@ def test_the_record_of_the_first_version_is_whole_and_its_settings_nested(first:
     own = ("lambda_theta", "lambda_mu", "iterations", "chains", "engine", "tolerance", "seed")
     nested = record.settings.to_json()
     assert {name: nested[name] for name in own} == {name: settings[name] for name in own}
-    assert nested["training"] == {name: value for name, value in settings.items() if name not in own}
+    told = {name: value for name, value in settings.items() if name not in own}
+    # It found one penalty for all tables, and had no other way.
+    assert nested["training"] == {**told, "prior": "single", "strength": 1.0}
+    assert record.penalties.tolist() == [summary["lambda_theta"]] * len(manifest["tables"])
     assert (record.settings.training.growth, record.settings.training.start) == (1, "independent")
     same = ("iterations", "chains", "lambda_theta", "lambda_mu", "stopped_because", "steps_halved", "tables")
     assert {name: getattr(record, name) for name in same} == {name: summary[name] for name in same}
     assert record.noise is not None
     assert record.noise.counts.tolist() == record.noise.sums.tolist() == summary["noise"] == [1.5, 1.5]
     assert record.choice is not None
-    assert record.choice.to_json() == summary["choice"]
-    assert [entry.to_json() for entry in record.history] == history["iterations"]
+    assert record.choice.to_json() == {**summary["choice"], "strength": 1.0}
+    gone = ("gamma", "theta_squared")  # which its one penalty was found by
+    assert [entry.to_json() for entry in record.history] == [
+        {name: value for name, value in entry.items() if name not in gone} for entry in history["iterations"]
+    ]
     assert [entry.valid_nllh is None for entry in record.history] == [True, True, False]
     # Version 1 did not keep how long it took in all.
     assert record.seconds == pytest.approx(sum(entry["seconds"] for entry in history["iterations"]))
@@ -396,7 +402,7 @@ def test_a_damaged_model_of_the_first_version_is_refused(first: Path) -> None:
 
 def test_a_model_shows_itself_in_one_line_and_in_a_notebook_as_a_small_page(toy: Any) -> None:
     model = fit(aggregate(toy, "y"), FitSettings(iterations=5, chains=10))
-    assert repr(model) == "<Model of y: 3 tables, 12 cells, 5 records>"
+    assert repr(model) == "<Model of y: 3 tables, 18 cells, 5 records>"
     page = model._repr_html_()
     assert page.startswith('<div class="agglearn">')
-    assert "Model of y: 3 tables, 12 cells, 5 records" in page
+    assert "Model of y: 3 tables, 18 cells, 5 records" in page

@@ -20,6 +20,7 @@ from agglearn.field.engines.exact import ExactEngine
 from agglearn.field.optimum import Optimum, exact_optimum
 from agglearn.field.problem import Problem, make_problem
 from agglearn.judge.scores import nllh
+from agglearn.train.evidence import ROUND
 from agglearn.train.loop import Fit, begin, fit
 from agglearn.train.settings import FitSettings, TrainingSettings
 from agglearn.train.state import FitState
@@ -254,7 +255,7 @@ def test_the_penalty_found_from_the_tables_is_near_the_best_on_fresh_records() -
 
     def loss(run: Fit) -> float:
         """Expected log loss under the law the records came from."""
-        scores = engine.states.scores(run.field.theta) + run.field.intercept
+        scores = run.field.log_odds(engine.states.codes)
         return float((law.sum(axis=1) * np.logaddexp(0, scores) - law[:, 1] * scores).sum())
 
     found = fit(problem, FitSettings(chains=10_000))
@@ -289,9 +290,10 @@ def test_a_log_with_correlated_features_of_many_values_trains_steadily_with_defa
     def look(state: FitState) -> None:
         scores.append(nllh(y > 0, state.weights.mean.log_odds(coded, 2)))
 
-    run = fit(problem, FitSettings(iterations=60), on_iteration=look)
+    run = fit(problem, FitSettings(iterations=100), on_iteration=look)
     assert run.state.step_scale == 1  # the guard had nothing to do
-    assert scores[-1] > 0.1
-    # The standard error of a difference of two of these NLLH, on 50,000 records, is about 0.003.
-    assert min(np.diff(scores[::10])) > -0.003
+    assert scores[-1] > 0.15
+    # The standard error of a difference of two of these NLLH, on 50,000 records, is about 0.003. Each time that
+    # penalties are set, averages begin anew: what counts is where a round ends.
+    assert min(np.diff(scores[ROUND - 1 :: ROUND])) > -0.003
     assert scores[-1] > max(scores) - 0.003

@@ -23,9 +23,15 @@ from agglearn.model.draw import population
 from agglearn.runtime.random import Use
 from agglearn.tables.data import AggregatedData
 from agglearn.train.loop import fit
-from agglearn.train.settings import FitSettings
+from agglearn.train.settings import FitSettings, TrainingSettings
 from agglearn.train.state import Iteration
-from agglearn.trust.intervals import Posterior, left_to_go, model_posterior, posterior
+from agglearn.trust.intervals import (
+    Posterior,
+    left_to_go,
+    model_posterior,
+    posterior,
+    posterior_by_table,
+)
 from agglearn.trust.prior import Normals, learn_prior, mean_square
 from tests.conftest import Cli
 from tests.fields import KnownField, cells_of, columns, pairs, random_field, with_noise
@@ -33,6 +39,7 @@ from tests.fields import KnownField, cells_of, columns, pairs, random_field, wit
 CARDS = (4, 3, 5, 3)
 LAYOUT = pairs(CARDS)
 INTERCEPT = -1.0
+SINGLE = TrainingSettings(prior="single")  # one penalty for all tables
 
 
 class Drawn:
@@ -45,7 +52,7 @@ class Drawn:
         if sigma:
             d, c = np.random.default_rng([8, seed]).normal([problem.d, problem.c], sigma)
             problem = replace(problem, d=d, c=c)
-        self.fit = fit(problem, FitSettings(lam, engine="exact", seed=seed), threads=1)
+        self.fit = fit(problem, FitSettings(lam, engine="exact", seed=seed, training=SINGLE), threads=1)
         self.fitted = KnownField(LAYOUT, self.fit.field.mu, self.fit.field.theta, self.fit.field.intercept)
         chains, _ = self.fitted.draw(6000, seed)
         self.codes = np.ascontiguousarray(chains.T)
@@ -133,6 +140,45 @@ def test_intervals_of_ninety_percent_hold_about_that_share_of_true_log_odds(
     # Weights are known less well than predictions: what can move from one table to another is left to the
     # prior, and to the penalty that was fitted with. 0.77 to 0.96 were seen.
     assert 0.7 < np.mean(weights) < 0.99
+
+
+@pytest.mark.parametrize(
+    ("strength", "rows", "sigma"),
+    [(0.5, 5000, 0.0), (0.15, 1000, 0.0), (1.0, 20_000, 0.0), (0.5, 5000, 10.0)],
+    ids=["middle", "weak", "strong", "noise"],
+)
+def test_intervals_of_a_fit_with_a_penalty_for_each_table_hold_about_as_many(
+    strength: float, rows: int, sigma: float
+) -> None:
+    held = []
+    for seed in range(8):
+        known = random_field([7, seed], LAYOUT, (0.4, strength), INTERCEPT)
+        problem = known.problem(rows, 1000 + seed)
+        if sigma:
+            d, c = np.random.default_rng([8, seed]).normal([problem.d, problem.c], sigma)
+            sigmas = np.full(LAYOUT.n_tables, sigma)
+            problem = replace(problem, d=d, c=c, noise=TableNoise(sigmas, sigmas))
+        run = fit(problem, FitSettings(engine="exact", seed=seed), threads=1)
+        fitted, layout = run.field, run.field.layout
+        chains, _ = KnownField(layout, fitted.mu, fitted.theta, fitted.intercept).draw(6000, seed)
+        found = posterior_by_table(
+            Chains(layout, np.ascontiguousarray(chains.T)),
+            fitted,
+            rows,
+            run.state.penalties,
+            noise=run.problem.noise,
+            left_to_go=left_to_go(run.state.history),
+            draws=32,
+            seed=seed,
+            threads=1,
+        )
+        codes = np.ascontiguousarray(known.draw(1000, 5000 + seed)[0].T)
+        lower, upper = found.log_odds(codes, 0.9, 1)
+        true = dense(codes) @ np.append(known.theta, INTERCEPT)
+        held.append(np.mean((lower <= true) & (true <= upper)))
+    # Measured over these eight: 0.87, 0.85, 0.96 and 0.97, with standard errors of 0.01 to 0.02. With 500
+    # records it is 0.74: tables tell too little of how large weights are, and that is not in the spread.
+    assert 0.8 < np.mean(held) < 0.99
 
 
 def test_a_level_is_a_level() -> None:
@@ -372,9 +418,9 @@ def test_weights_have_intervals_in_the_shape_of_their_tables(
     classifier: agglearn.MaxEntClassifier, tables: AggregatedData
 ) -> None:
     found = classifier.weight_intervals(level=0.9)
-    assert list(found) == list(tables.tables)
+    assert list(found) == [*tables.tables, *((name,) for name in tables.schema.names)]  # and main effects
     for t, (scope, (lower, upper)) in enumerate(found.items()):
-        assert lower.shape == upper.shape == tables.tables[scope].counts.shape
+        assert lower.shape == upper.shape == tables.table(*scope).counts.shape
         theta = classifier.model_.layout.table(classifier.model_.field.theta, t)
         assert ((lower <= theta) & (theta <= upper)).all()
 
@@ -429,7 +475,8 @@ def test_what_cannot_have_intervals_says_so(
     monkeypatch.setattr("agglearn.trust.intervals.MOST_STATES", 10)
     with pytest.raises(InputError, match="kept no chains"):
         model_posterior(without)
-    unpenalised = replace(model, record=replace(model.record, lambda_theta=0.0))
+    none = np.zeros_like(model.record.penalties)
+    unpenalised = replace(model, record=replace(model.record, lambda_theta=0.0, penalties=none))
     with pytest.raises(InputError, match="need a penalty"):
         model_posterior(unpenalised)
     short = agglearn.fit(tables, FitSettings(chains=1000, iterations=5))
@@ -437,9 +484,9 @@ def test_what_cannot_have_intervals_says_so(
         model_posterior(short)
     chains = population(model, members=1)
     monkeypatch.setenv("AGGLEARN_MEMORY", "100KB")
-    with pytest.raises(TooLargeError, match="drawing from a field of 83 cells with 4,000 chains would need"):
+    with pytest.raises(TooLargeError, match="drawing from a field of 98 cells with 4,000 chains would need"):
         model_posterior(model)
-    with pytest.raises(TooLargeError, match="64 draws of the weights of 83 cells would need"):
+    with pytest.raises(TooLargeError, match="64 draws of the weights of 98 cells would need"):
         posterior(chains, model.field, model.rows, model.record.lambda_theta)
 
 

@@ -88,7 +88,9 @@ def test_on_adult_the_score_is_that_of_the_records_and_ranks_the_penalties(
 ) -> None:
     monkeypatch.setenv("AGGLEARN_DATA", str(shared_data))
     records, _ = load_adult()
-    parts = agglearn.aggregate_split(records, "income", positive=">50K", split={"valid": 0.2}, seed=1).parts
+    parts = agglearn.aggregate_split(
+        records, "income", positive=">50K", bins=10, split={"valid": 0.2}, seed=1
+    ).parts
     valid = records.filter(assign(0, records.num_rows, 1, {"valid": 0.2}) == 1)
     codes, y = parts["train"].schema.encode(valid), parts["train"].schema.encode_labels(valid)[0]
     assert parts["valid"].rows == len(y)

@@ -180,7 +180,6 @@ def _iterations(problem: Problem, config: Sizes, run: Run) -> Iterator[tuple[Fie
     assert run.steps is not None
     steps = StepSettings(
         lambda_mu=run.lambda_mu,
-        lambda_theta=config.lambda_theta,
         step_mu=run.steps[0],
         step_theta=run.steps[1],
         rescaled=True,
@@ -204,9 +203,9 @@ def _papers_step(
     d, c = expected.d, expected.c
     rates = np.divide(c, d, out=np.zeros_like(d), where=d > 0)
     g_mu = d - problem.d + 2 * steps.lambda_mu * (weights.mu - mu0)
-    g_theta = np.where(d > 0, problem.d * rates - problem.c, 0.0) + 2 * steps.lambda_theta * weights.theta
+    g_theta = np.where(d > 0, problem.d * rates - problem.c, 0.0) + weights.precision * weights.theta
     weights.mu -= steps.step_mu * g_mu / (d + 2 * steps.lambda_mu)
-    weights.theta -= steps.step_theta * g_theta / (c + 2 * steps.lambda_theta)
+    weights.theta -= steps.step_theta * g_theta / (c + weights.precision)
     weights.intercept -= steps.step_theta * (expected.positives / problem.positives - 1)
 
 

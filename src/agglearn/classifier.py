@@ -46,16 +46,16 @@ class MaxEntClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     Fits the field π(x,y) ∝ exp(φ(x)·(μ + yθ) + yθ₀), whose sufficient statistics are the tables, by
     minimising
 
-        −log π(A=a) + λ_θ‖θ‖² + λ_μ‖μ − μ₀‖²
+        −log π(A=a) + Σ_t λ_t‖θ_t‖² + λ_μ‖μ − μ₀‖²
 
     with persistent contrastive divergence, and predicts P(Y=1|x) = σ(φ(x)·θ + θ₀).
 
     Parameters
     ----------
     lambda_theta, lambda_mu
-        Penalties on θ, and on how far μ goes from its start μ₀. ``"auto"`` for λ_θ chooses both on held-out
-        tables, a number for either pins it; without such tables, or by default, a rule from the tables finds
-        λ_θ, and λ_μ is 0.1.
+        Penalties on θ, and on how far μ goes from its start μ₀. By default each table has a λ_t of its own,
+        found by the evidence of the tables, and λ_μ is 0.1. ``"auto"`` for λ_θ chooses on held-out tables by
+        how much these are multiplied, and λ_μ; a number for either pins it, for all tables alike.
     iterations
         The most iterations; training stops earlier when the predictions have come to rest.
     chains

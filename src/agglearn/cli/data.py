@@ -68,7 +68,9 @@ def aggregate(
     ] = None,
     categorical: Annotated[list[str] | None, typer.Option(help="Columns of categories; * matches.")] = None,
     numeric: Annotated[list[str] | None, typer.Option(help="Columns of quantities; * matches.")] = None,
-    bins: Annotated[int, typer.Option(help="Bins of a numeric column.")] = AggregateOptions.bins,
+    bins: Annotated[
+        int | None, typer.Option(help="Bins of a numeric column (default: by the records, 10 to 20).")
+    ] = AggregateOptions.bins,
     binning: Annotated[str, typer.Option(help="quantile or width.")] = AggregateOptions.binning,
     edges: Annotated[
         list[str] | None,

@@ -27,7 +27,7 @@ def fit(
         str | None,
         typer.Option(
             help="Penalty on θ, the weights that predict: a number, or auto to choose it on --valid or by "
-            "cross-validation over several TABLES (default: a rule from the counts)."
+            "cross-validation over several TABLES (default: one for each table, by its evidence)."
         ),
     ] = None,
     lambda_mu: Annotated[

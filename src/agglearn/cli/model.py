@@ -173,7 +173,9 @@ def compare(
     exclude: Annotated[list[str] | None, typer.Option(help="Columns to leave out; * matches.")] = None,
     categorical: Annotated[list[str] | None, typer.Option(help="Columns of categories; * matches.")] = None,
     numeric: Annotated[list[str] | None, typer.Option(help="Columns of quantities; * matches.")] = None,
-    bins: Annotated[int, typer.Option(help="Bins of a numeric column.")] = Coding.bins,
+    bins: Annotated[
+        int | None, typer.Option(help="Bins of a numeric column (default: by the records, 10 to 20).")
+    ] = Coding.bins,
     binning: Annotated[str, typer.Option(help="quantile or width.")] = Coding.binning,
     max_modalities: Annotated[
         int, typer.Option(help="Values kept of a column; rarer ones are folded.")

@@ -91,16 +91,16 @@ class Information:
     def solve(
         self,
         right: Shifts,
-        precision: float,
+        precision: float | Floats,
         tolerance: float,
         steps: int = _MOST_STEPS,
         free: npt.NDArray[np.bool_] | None = None,
     ) -> Shifts:
         """(I + ρ)⁻¹ times each set, until the residual is that small a share of what it was.
 
-        Cells that are not ``free`` keep a shift of 0.
+        ρ is one number, or one for each cell. Cells that are not ``free`` keep a shift of 0.
         """
-        rho = np.float32(precision)
+        rho = np.asarray(precision, np.float32).reshape(-1, 1)
         divisor = np.append(self.diagonal() + precision, self.total).astype(np.float32)[:, None]
         held = None if free is None else np.append(~free, False)
 

@@ -364,7 +364,7 @@ def _fit(
     model: LogOddsModel
     if name == "maxent":
         fitted = fit(problem, replace(how.settings, lambda_theta=l2), threads=how.threads)
-        model = LogOddsModel(problem.layout, fitted.field.theta, fitted.field.intercept)
+        model = LogOddsModel(fitted.field.layout, fitted.field.theta, fitted.field.intercept)
     elif name == "naive_bayes":
         model = naive_bayes(tables, l2)
     elif name == "tan":

@@ -75,13 +75,14 @@ def fit(
         stop_by_valid=choice is not None,
     )
     chosen = whole.schema.labels[whole.label_index(label)]
+    names, scopes = whole.schema.names, fitted.problem.layout.scopes
     return Model(
         schema=Schema(whole.schema.features, (chosen,)),
         label=chosen,
-        scopes=tuple(whole.tables),
+        scopes=tuple(tuple(names[f] for f in scope) for scope in scopes),
         field=fitted.field,
         chains=fitted.engine.chains,
         rows=fitted.problem.rows,
         positives=fitted.problem.positives,
-        record=FitRecord.of_fit(fitted, settings, choice, time.perf_counter() - began),
+        record=FitRecord.of_fit(fitted, settings, choice, len(whole.tables), time.perf_counter() - began),
     )

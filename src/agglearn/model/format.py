@@ -84,6 +84,9 @@ def _model(folder: Path, document: Mapping[str, Any]) -> Model:
         schema.cards, [[schema.index[f] for f in scope] for scope in scopes], document["hash_sizes"]
     )
     arrays = read_arrays(folder, document["arrays"])
+    record = _record(folder, document, layout)
+    if record.penalties.shape != (layout.n_tables,) or not 0 <= record.mains <= layout.n_tables:
+        raise ValueError("penalties do not fit the tables")
     if arrays["mu"].shape != (layout.n_cells,) or arrays["theta"].shape != (layout.n_cells,):
         raise ValueError("weights do not fit the tables")
     return Model(
@@ -94,7 +97,7 @@ def _model(folder: Path, document: Mapping[str, Any]) -> Model:
         chains=_chains(arrays.get("chains"), layout, document["version"]),
         rows=document["rows"],
         positives=document["positives"],
-        record=_record(folder, document, layout),
+        record=record,
     )
 
 
@@ -118,6 +121,8 @@ def _record(folder: Path, document: Mapping[str, Any], layout: Layout) -> FitRec
     fit = {
         **summary,
         "settings": document["settings"],
+        "penalties": [summary["lambda_theta"]] * layout.n_tables,
+        "mains": 0,
         "noise": sigma and {"counts": sigma, "sums": sigma},
         "choice": summary.get("choice"),
     }

@@ -16,6 +16,7 @@ from agglearn.report.html import fragment
 from agglearn.schema.schema import Label, Schema
 from agglearn.tables.data import AggregatedData
 from agglearn.tables.table import Scope
+from agglearn.train.mains import with_mains
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +28,7 @@ class Model:
     schema, label
         How raw records are coded, and what is predicted.
     scopes
-        The features of each table the field was fitted on.
+        The features of each table of the field: those it was fitted to, and main effects beside them.
     field
         The field itself.
     chains
@@ -52,8 +53,13 @@ class Model:
         """Features, tables and the order of the cells."""
         return self.field.layout
 
+    @property
+    def tables(self) -> tuple[Scope, ...]:
+        """The features of each table it was fitted to."""
+        return self.scopes[: len(self.scopes) - self.record.mains]
+
     def __repr__(self) -> str:
-        size = f"{self.layout.n_tables:,} tables, {self.layout.n_cells:,} cells"
+        size = f"{len(self.tables):,} tables, {self.layout.n_cells:,} cells"
         return f"<Model of {self.label.name}: {size}, {self.rows:,.0f} records>"
 
     def _repr_html_(self) -> str:
@@ -82,8 +88,10 @@ def problem_of(model: Model, tables: AggregatedData, what: str = "the held-out t
 
     ``what`` names them in an error.
     """
-    kept = matching(tables, model.schema, model.scopes, what)
+    kept = matching(tables, model.schema, model.tables, what)
     problem = make_problem(kept, model.label.name)
+    if model.record.mains:
+        problem = with_mains(problem)
     if problem.layout != model.layout:
         raise TableError(f"{what} are not hashed as the field's are")
     return problem

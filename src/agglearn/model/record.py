@@ -7,12 +7,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
+from agglearn.field.layout import Layout
 from agglearn.field.problem import TableNoise
 from agglearn.train.loop import Fit
 from agglearn.train.select.choose import Choice
 from agglearn.train.settings import FitSettings
 from agglearn.train.state import Iteration
+
+Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +30,11 @@ class FitRecord:
     iterations, chains
         How many were done, and how many there were.
     lambda_theta, lambda_mu
-        The penalties it ended with.
+        The penalties it ended with; where each table has its own, what one for all would be.
+    penalties
+        λ_θ of each table.
+    mains
+        How many of the tables, the last ones, are main effects that were added beside the tables given.
     stopped_because
         Why it ended.
     steps_halved
@@ -48,6 +56,8 @@ class FitRecord:
     chains: int
     lambda_theta: float
     lambda_mu: float
+    penalties: Floats
+    mains: int
     stopped_because: str
     steps_halved: int
     tables: str
@@ -57,8 +67,10 @@ class FitRecord:
     seconds: float
 
     @classmethod
-    def of_fit(cls, fit: Fit, settings: FitSettings, choice: Choice | None, seconds: float) -> FitRecord:
-        """The record of a fit that has ended."""
+    def of_fit(
+        cls, fit: Fit, settings: FitSettings, choice: Choice | None, n_tables: int, seconds: float
+    ) -> FitRecord:
+        """The record of a fit to so many tables that has ended."""
         assert fit.state.stopped_because is not None
         return cls(
             settings=settings,
@@ -66,6 +78,8 @@ class FitRecord:
             chains=fit.engine.n_chains,
             lambda_theta=fit.state.lambda_theta,
             lambda_mu=fit.settings.fixed_mu,
+            penalties=fit.state.penalties,
+            mains=fit.problem.layout.n_tables - n_tables,
             stopped_because=fit.state.stopped_because,
             steps_halved=round(-np.log2(fit.state.step_scale)),
             tables=fit.problem.fingerprint,
@@ -74,6 +88,10 @@ class FitRecord:
             history=tuple(fit.state.history),
             seconds=seconds,
         )
+
+    def precision(self, layout: Layout) -> Floats:
+        """2λ_θ of each cell."""
+        return np.repeat(2 * self.penalties, layout.sizes)
 
     def to_json(self) -> dict[str, Any]:
         """All but the history and the seconds, which are not the same for the same seed, as JSON values."""
@@ -84,6 +102,8 @@ class FitRecord:
             "chains": self.chains,
             "lambda_theta": self.lambda_theta,
             "lambda_mu": self.lambda_mu,
+            "penalties": self.penalties.tolist(),
+            "mains": self.mains,
             "stopped_because": self.stopped_because,
             "steps_halved": self.steps_halved,
             "tables": self.tables,
@@ -103,11 +123,13 @@ class FitRecord:
             chains=int(document["chains"]),
             lambda_theta=float(document["lambda_theta"]),
             lambda_mu=float(document["lambda_mu"]),
+            penalties=np.array(document["penalties"], float),
+            mains=int(document["mains"]),
             stopped_because=str(document["stopped_because"]),
             steps_halved=int(document["steps_halved"]),
             tables=str(document["tables"]),
             noise=noise and TableNoise(np.array(noise["counts"], float), np.array(noise["sums"], float)),
-            choice=choice and Choice(**choice),
+            choice=choice and Choice(**{"strength": 1.0, **choice}),
             history=tuple(Iteration.from_json(entry) for entry in history),
             seconds=float(seconds),
         )

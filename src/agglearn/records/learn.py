@@ -25,6 +25,8 @@ _CODE_NAME = re.compile(r"(^|[_\-. ])(u?id|ids|code|zip|zipcode|postcode|(hash|c
 _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}")
 _MOSTLY = 0.9
 
+_RECORDS_A_BIN, _FEWEST_BINS, _MOST_BINS = 25, 10, 20  # see usual_bins
+
 
 @dataclass(frozen=True)
 class ColumnNote:
@@ -151,17 +153,28 @@ def _categorical(survey: ColumnSurvey, coding: Coding, why: str) -> tuple[Featur
     return feature, _note(feature, survey, why)
 
 
+def usual_bins(records: int) -> int:
+    """How many bins a numeric column has where nobody says.
+
+    With a penalty of its own for each table, more bins hardly ever lose: on validation records 20 instead of
+    10 gained 0.016 NLLH on Adult, 0.008 on Bank, 0.010 on credit and 0.004 on a tenth of Adult; 30 and 40
+    gained or lost 0.002, and cost cells. A bin should hold some tens of records.
+    """
+    return min(max(records // _RECORDS_A_BIN, _FEWEST_BINS), _MOST_BINS)
+
+
 def _binned(survey: ColumnSurvey, coding: Coding, why: str) -> tuple[Feature, ColumnNote]:
     values, counts = survey.some_numbers()
     if not len(values):
         raise InputError(f"column {survey.name!r} has no number in it: it cannot be numeric")
+    bins = coding.bins or usual_bins(int(counts.sum()))
     if survey.name in coding.edges:
         cuts = tuple(Cut(float(e)) for e in sorted(set(coding.edges[survey.name])))
     elif coding.binning == "width":
-        cuts = width_cuts(values[0], values[-1], coding.bins)
-        why += f"; {coding.bins} bins of equal width"
+        cuts = width_cuts(values[0], values[-1], bins)
+        why += f"; {bins} bins of equal width"
     else:
-        cuts = quantile_cuts(values, counts, coding.bins)
+        cuts = quantile_cuts(values, counts, bins)
         why += "; bins by quantiles"
     odd = survey.n_not_numbers()
     if odd:

@@ -41,7 +41,8 @@ class Coding:
     categorical, numeric
         Columns (names or patterns such as ``cat*``) whose kind is given.
     bins, binning
-        Number of intervals of a numeric column, ``quantile`` or ``width``.
+        Number of intervals of a numeric column (None: by its records, from 10 to 20), ``quantile`` or
+        ``width``.
     edges
         Given edges of some numeric columns.
     max_modalities
@@ -52,7 +53,7 @@ class Coding:
 
     categorical: Sequence[str] = ()
     numeric: Sequence[str] = ()
-    bins: int = 10
+    bins: int | None = None
     binning: str = "quantile"
     edges: Mapping[str, Sequence[float]] = field(default_factory=dict)
     max_modalities: int = 1000

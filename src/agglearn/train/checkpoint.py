@@ -27,7 +27,7 @@ from agglearn.train.settings import FitSettings
 from agglearn.train.state import FitState, Iterates, Iteration
 
 FORMAT = "agglearn.checkpoint"
-VERSION = 2
+VERSION = 3
 _NAME, _FOLD, _CHOICE = "iteration-", "fold-", "choice"
 _KEPT = 2  # the newest may be damaged by a dying disk: the one before it is there
 
@@ -152,6 +152,7 @@ def _refuse_other_run(path: Path, found: dict[str, Any], wanted: dict[str, Any])
 
 def _write(target: Path, identity: dict[str, Any], engine: Engine, state: FitState) -> None:
     arrays = {k: v for k, v in vars(state.weights).items() if isinstance(v, np.ndarray)}
+    seen = {"theta": state.theta_seen, "penalties": state.penalties}
     with new_folder(target, FORMAT) as folder:
         write_manifest(
             folder,
@@ -161,7 +162,7 @@ def _write(target: Path, identity: dict[str, Any], engine: Engine, state: FitSta
                 "identity": identity,
                 "weights": write_arrays(folder, "weights", arrays),
                 "engine": write_arrays(folder, "engine", engine.get_state()),
-                "seen": write_arrays(folder, "seen", {"theta": state.theta_seen}),
+                "seen": write_arrays(folder, "seen", seen),
                 # A float's hexadecimal form is exact, and JSON has no infinity.
                 "scalars": {
                     name: float(value).hex()
@@ -185,7 +186,7 @@ def _write(target: Path, identity: dict[str, Any], engine: Engine, state: FitSta
 def _read(path: Path, manifest: dict[str, Any], layout: Layout, engine: Engine) -> FitState:
     arrays = read_arrays(path, manifest["weights"])
     engine_state = read_arrays(path, manifest["engine"])
-    seen = read_arrays(path, manifest["seen"])["theta"]
+    seen = read_arrays(path, manifest["seen"])
     scalars = {name: float.fromhex(text) for name, text in manifest["scalars"].items()}
     engine.set_state(engine_state)
     return FitState(
@@ -196,11 +197,12 @@ def _read(path: Path, manifest: dict[str, Any], layout: Layout, engine: Engine) 
             intercept_mean=scalars["intercept_mean"],
         ),
         lambda_theta=scalars["lambda_theta"],
+        penalties=seen["penalties"],
         iteration=manifest["iteration"],
         step_scale=scalars["step_scale"],
         best_misfit=scalars["best_misfit"],
         bad_iterations=manifest["bad_iterations"],
-        theta_seen=seen,
+        theta_seen=seen["theta"],
         intercept_seen=scalars["intercept_seen"],
         stopped_because=manifest["stopped_because"],
         history=[Iteration.from_json(entry) for entry in manifest["history"]],

@@ -1,9 +1,11 @@
 """Persistent contrastive divergence: the loop that fits a field to its tables.
 
-Minimises −log π(A=a) + λ_θ‖θ‖² + λ_μ‖μ − μ₀‖² over the weights. Each iteration asks the engine for the
-field's expectations (the local engine moves its chains by one sweep for that) and takes one step
-(:mod:`.step`). The step on θ starts long and shrinks like 1/iteration, the weights that are kept are an
-average that favours the last third of the iterations, and the number of chains grows at the beginning.
+Minimises −log π(A=a) + Σ_t λ_t‖θ_t‖² + λ_μ‖μ − μ₀‖² over the weights, with one λ for each table
+(:mod:`.evidence`) or one for all (:mod:`.penalty`). Each iteration asks the engine for the field's
+expectations (the local engine moves its chains by one sweep for that) and takes one step (:mod:`.step`). The
+step on θ starts long and shrinks like 1/iteration, the weights that are kept are an average that favours the
+last third of the iterations (both begin anew when penalties are set), and the number of chains grows at the
+beginning.
 
 Everything an iteration does follows from the state before it and the iteration's number, so a run that
 was killed and resumed ends with the same bits as one that was not.
@@ -28,7 +30,19 @@ from agglearn.field.start import STARTS
 from agglearn.runtime.random import Numbers, Use
 from agglearn.runtime.threads import thread_count
 from agglearn.train.checkpoint import Checkpoints
-from agglearn.train.penalty import chain_noise, first_lambda, next_lambda
+from agglearn.train.evidence import (
+    ROUND,
+    ROUNDS,
+    first_penalties,
+    is_round,
+    overlap_of_tables,
+    set_penalties,
+    since_round,
+    table_penalties,
+    weigh,
+)
+from agglearn.train.mains import with_mains
+from agglearn.train.penalty import chain_noise, first_lambda, next_lambda, overlap
 from agglearn.train.settings import FitSettings
 from agglearn.train.state import FitState, Iterates, Iteration
 from agglearn.train.step import StepInfo, StepSettings, step
@@ -51,7 +65,11 @@ _WORSE, _MUCH = 2.0, 0.02  # a misfit is growing when it is that many times the 
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """A fitted field, the engine with its chains, and how the fit went."""
+    """A fitted field, the engine with its chains, and how the fit went.
+
+    The problem is what it was fitted to: where penalties are found by table, with main effects beside the
+    tables given.
+    """
 
     problem: Problem
     settings: FitSettings
@@ -87,8 +105,11 @@ def begin(
     penalty = settings.fixed_theta
     if penalty is None:
         penalty = first_lambda(int(np.count_nonzero(problem.d > 0)), problem.positives)
+    penalties = np.full(problem.layout.n_tables, float(penalty))
+    if settings.by_table:
+        penalties = first_penalties(problem.layout)
     first = Field(problem.layout, mu0, np.zeros_like(mu0), problem.base_log_odds)
-    return engine, mu0, FitState(Iterates.at(first), penalty)
+    return engine, mu0, FitState(Iterates.at(first, penalties), penalty, penalties)
 
 
 def _chains_at(iteration: int, full: int, growth: int) -> int:
@@ -106,7 +127,6 @@ def iterate(
 ) -> Iterator[FitState]:
     """Train from a state on, giving the (same, updated) state after every iteration."""
     n_chains = settings.n_chains(problem.rows) if engine.n_chains else 0
-    noise = chain_noise(problem.rows, n_chains)
     while state.stopped_because is None:
         began = time.perf_counter()
         engine.grow(_chains_at(state.iteration, n_chains, settings.training.growth), state.iteration)
@@ -121,7 +141,7 @@ def iterate(
                 **asdict(info),
                 step_mu=steps.step_mu,
                 step_theta=steps.step_theta,
-                lambda_theta=steps.lambda_theta,
+                lambda_theta=state.lambda_theta,
                 chains=engine.n_chains,
                 **expected.info,
                 seconds=time.perf_counter() - began,
@@ -129,22 +149,41 @@ def iterate(
         )
         if state.iteration >= settings.iterations:
             state.stopped_because = "iterations"
-        if settings.fixed_theta is None and state.iteration % _PENALTY_EVERY == 0:
-            seen = info.gamma, info.theta_squared, problem.layout.n_tables
-            state.lambda_theta = next_lambda(state.lambda_theta, *seen, noise)
+        _find_penalties(problem, settings, state, n_chains)
         if state.iteration % _CHECK_EVERY == 0:
             _look_at_predictions(engine, settings, state)
         yield state
 
 
+def _find_penalties(problem: Problem, settings: FitSettings, state: FitState, n_chains: int) -> None:
+    """Find the penalties anew, where they are to be found and it is time to."""
+    if settings.fixed_theta is not None:
+        return
+    weights, layout = state.weights, problem.layout
+    if settings.by_table:
+        if is_round(state.iteration):
+            found = weigh(problem, weights, overlap_of_tables(layout))
+            noise = chain_noise(problem.rows, n_chains, averaged=ROUND)
+            noise *= settings.training.strength
+            state.penalties, state.lambda_theta = table_penalties(layout, found, noise)
+            set_penalties(problem, weights, state.penalties)
+    elif state.iteration % _PENALTY_EVERY == 0:
+        found = weigh(problem, weights, overlap(layout.n_tables))
+        seen = float(found.gamma.sum()), float(found.squares.sum()), layout.n_tables
+        state.lambda_theta = next_lambda(state.lambda_theta, *seen, chain_noise(problem.rows, n_chains))
+        state.penalties[:] = state.lambda_theta
+        weights.precision[:] = 2 * state.lambda_theta
+
+
 def _steps(engine: Engine, settings: FitSettings, state: FitState) -> StepSettings:
     t, tables, how = state.iteration, engine.layout.n_tables, settings.training
+    if settings.by_table:  # new penalties are a new problem
+        t = since_round(t)
     theta = max(how.first_step_theta / (1 + t / _STEP_HALVES), how.step_theta)
     mu = min(how.step_mu, engine.longest_step_mu)
     mean_weight = (_AVERAGING_POWER + 1) / (t + 1 + _AVERAGING_POWER) if how.averaging else 1.0
     return StepSettings(
         lambda_mu=settings.fixed_mu,
-        lambda_theta=state.lambda_theta,
         step_mu=state.step_scale * min(mu / tables, _LONGEST_STEP),
         step_theta=state.step_scale * min(theta / tables, _LONGEST_STEP),
         rescaled=how.gradient == "rescaled",
@@ -177,7 +216,8 @@ def _look_at_predictions(engine: Engine, settings: FitSettings, state: FitState)
         moved = float(np.sqrt(population.mean(population.map(np.square, population.scores(*by)))))
         state.history[-1] = replace(state.history[-1], moved=moved)
         grown = not engine.n_chains or state.iteration >= _GROW_EVERY * settings.training.growth.bit_length()
-        if moved < settings.tolerance and grown:
+        known = not settings.by_table or state.iteration >= ROUND * (ROUNDS + 1)
+        if moved < settings.tolerance and grown and known:
             state.stopped_because = "predictions settled"
     state.theta_seen = weights.theta_mean.copy()
     state.intercept_seen = weights.intercept_mean
@@ -228,6 +268,9 @@ def fit(
     """
     settings = settings or FitSettings()
     began = time.perf_counter()
+    if settings.by_table:
+        problem = with_mains(problem)
+        valid = None if valid is None else with_mains(valid)
     engine, mu0, state = begin(problem, settings, threads, part)
     if checkpoints is not None:
         state = checkpoints.resume(problem, settings, engine, state)

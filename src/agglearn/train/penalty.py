@@ -49,9 +49,9 @@ def overlap(n_tables: int) -> float:
     return max(1.0, n_tables / _TABLES_TOLD_APART)
 
 
-def chain_noise(rows: float, n_chains: int) -> float:
-    """By how much all noise on the weights exceeds that of the records alone."""
-    return 1.0 + rows / (_ITERATIONS_AVERAGED * n_chains) if n_chains else 1.0
+def chain_noise(rows: float, n_chains: int, averaged: int = _ITERATIONS_AVERAGED) -> float:
+    """By how much all noise on weights averaged over so many iterations exceeds that of the records alone."""
+    return 1.0 + rows / (averaged * n_chains) if n_chains else 1.0
 
 
 def next_lambda(

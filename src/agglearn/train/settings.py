@@ -16,6 +16,7 @@ Penalty = float | Literal["auto"] | None
 ENGINES = ("local", "exact")
 _GRADIENTS = ("rescaled", "plain")
 _STARTS = ("tree", "independent")
+_PRIORS = ("tables", "single")
 _LAMBDA_MU = 0.1  # better by 0.0006 than 1 on five splits of Adult (docs/method.md)
 _ROWS_A_CHAIN = 3.0  # averaging over iterations makes a chain worth many records (docs/paper.md, chains)
 _FEWEST_CHAINS, _MOST_CHAINS = 10_000, 1_000_000
@@ -46,6 +47,11 @@ class TrainingSettings:
         ``tree`` or ``independent``.
     averaging
         Whether the weights kept are an average over iterations, rather than the last ones.
+    prior
+        Where λ_θ is to be found: ``tables`` finds one for each table, with main effects beside them
+        (:mod:`.evidence`), ``single`` one for all (:mod:`.penalty`). A λ_θ that is given is the same for all.
+    strength
+        What the penalties that are found by table are multiplied by, such as held-out tables would have it.
     exact_up_to, proposals
         Features with more modalities than this are drawn by so many Metropolis proposals.
     """
@@ -60,15 +66,18 @@ class TrainingSettings:
     marginal_label: bool = True
     start: str = "tree"
     averaging: bool = True
+    prior: str = "tables"
+    strength: float = 1.0
     exact_up_to: int = 100
     proposals: int = 2
 
     def __post_init__(self) -> None:
         _one_of(self, "gradient", _GRADIENTS)
         _one_of(self, "start", _STARTS)
+        _one_of(self, "prior", _PRIORS)
         for name in ("growth", "exact_up_to", "proposals"):
             _at_least(self, name, 1)
-        for name in ("step_mu", "step_theta", "first_step_theta"):
+        for name in ("step_mu", "step_theta", "first_step_theta", "strength"):
             if not 0 < getattr(self, name) < inf:
                 raise InputError(f"{option(name)} {getattr(self, name)} must be above 0")
         if not 0 <= self.rate_memory < 1:
@@ -83,9 +92,9 @@ class FitSettings:
     ----------
     lambda_theta, lambda_mu
         Penalties on θ, and on how far μ goes from its start. ``"auto"`` chooses on held-out tables
-        (:mod:`.select.choose`), where there are some. None, or ``"auto"`` without such tables, finds λ_θ by a
-        rule while training (:mod:`.penalty`), and takes 0.1 for λ_μ; where λ_θ is chosen, λ_μ is chosen with
-        it unless it is a number.
+        (:mod:`.select.choose`), where there are some. None, or ``"auto"`` without such tables, finds a λ_θ
+        for each table while training (:mod:`.evidence`), and takes 0.1 for λ_μ; where λ_θ is chosen, λ_μ is
+        chosen with it unless it is a number.
     iterations
         The most iterations.
     chains
@@ -137,6 +146,11 @@ class FitSettings:
         return self.lambda_theta if isinstance(self.lambda_theta, float | int) else None
 
     @property
+    def by_table(self) -> bool:
+        """Whether a λ_θ is to be found for each table."""
+        return self.fixed_theta is None and self.training.prior == "tables"
+
+    @property
     def fixed_mu(self) -> float:
         """λ_μ: as given, or the usual one."""
         return self.lambda_mu if isinstance(self.lambda_mu, float | int) else _LAMBDA_MU
@@ -153,10 +167,13 @@ class FitSettings:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> FitSettings:
-        """The settings that :meth:`to_json` gave, or a file of version 1, where all stood side by side."""
+        """The settings that :meth:`to_json` gave, or those of a file of version 1.
+
+        There all stood side by side, and one penalty was found for all tables.
+        """
         own = {f.name for f in fields(cls)} - {"training"}
         nested = {f.name for f in fields(TrainingSettings)}
-        flat = {**document, **document.get("training", {})}
+        flat = {"prior": "single", **document, **document.get("training", {})}
         flat.pop("training", None)
         odd = sorted(flat.keys() - own - nested)
         if odd:

@@ -17,7 +17,8 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass
 class Iterates:
-    """The weights of a field on their way, their running averages, and the running means behind p̂."""
+    """The weights of a field on their way, their running averages, the running means behind p̂, and the
+    precision of each θ: its penalty is ½·precision·θ²."""
 
     layout: Layout
     mu: Floats
@@ -28,13 +29,17 @@ class Iterates:
     intercept_mean: float
     d_run: Floats
     c_run: Floats
+    precision: Floats
 
     @classmethod
-    def at(cls, field: Field) -> Iterates:
-        """Weights that begin at a field, with nothing to average over yet."""
+    def at(cls, field: Field, penalties: float | Floats) -> Iterates:
+        """Weights that begin at a field, with nothing to average over yet, and a λ_θ for each table."""
         zeros = [np.zeros_like(field.mu) for _ in range(3)]
         mu, theta, b = field.mu, field.theta, field.intercept
-        return cls(field.layout, mu.copy(), theta.copy(), b, mu.copy(), zeros[0], b, zeros[1], zeros[2])
+        precision = np.repeat(2.0 * np.broadcast_to(penalties, field.layout.n_tables), field.layout.sizes)
+        return cls(
+            field.layout, mu.copy(), theta.copy(), b, mu.copy(), zeros[0], b, zeros[1], zeros[2], precision
+        )
 
     @property
     def now(self) -> Field:
@@ -55,7 +60,7 @@ class Iteration:
     ----------
     iteration
         Its number, from 1.
-    misfit_d, misfit_c, chi2_d, grad_mu, grad_theta, gamma, theta_squared
+    misfit_d, misfit_c, chi2_d, grad_mu, grad_theta
         How far the tables were from being fitted before the step: see :class:`~.step.StepInfo`.
     step_mu, step_theta, lambda_theta, chains
         With what it went.
@@ -77,8 +82,6 @@ class Iteration:
     chi2_d: float
     grad_mu: float
     grad_theta: float
-    gamma: float
-    theta_squared: float
     step_mu: float
     step_theta: float
     lambda_theta: float
@@ -107,6 +110,7 @@ class FitState:
 
     weights: Iterates
     lambda_theta: float
+    penalties: Floats  # λ_θ of each table
     iteration: int = 0
     step_scale: float = 1.0
     best_misfit: float = np.inf

@@ -5,8 +5,8 @@ With d̂, ĉ the engine's expectations, and p̂ the ratio of their running means
 needs several visits):
 
 - g_μ = d̂ − d + 2λ_μ(μ − μ₀)
-- g_θ = d·p̂ − c + 2λ_θ θ (rescaled; the penalty alone where p̂ is not known), or plainly ĉ − c + 2λ_θ θ
-- μ ← μ − α_μ g_μ / (max(d̂, d) + 2λ_μ),   θ ← θ − α_θ g_θ / (max(d̂, d)·p̂ + 2λ_θ)
+- g_θ = d·p̂ − c + ρθ (rescaled; the penalty alone where p̂ is not known), or plainly ĉ − c + ρθ
+- μ ← μ − α_μ g_μ / (max(d̂, d) + 2λ_μ),   θ ← θ − α_θ g_θ / (max(d̂, d)·p̂ + ρ)
 
 No weight moves by more than :data:`LARGEST_MOVE` in one step, which bounds the damage of a step that is
 too long until the training loop notices it. Sums are taken chunk by chunk in a fixed order, so they do
@@ -24,7 +24,6 @@ from numba import njit
 from agglearn.field.engines.protocol import Expectation
 from agglearn.field.problem import Problem
 from agglearn.runtime.threads import in_threads
-from agglearn.train.penalty import overlap
 from agglearn.train.state import Iterates
 
 Floats = npt.NDArray[np.float64]
@@ -38,7 +37,6 @@ class StepSettings:
     """Everything a step needs beside the weights and the expectations."""
 
     lambda_mu: float
-    lambda_theta: float
     step_mu: float
     step_theta: float
     rescaled: bool
@@ -53,9 +51,8 @@ class StepInfo:
 
     ``misfit_d`` and ``misfit_c`` are half the summed differences as a share of the records (of the
     positives), averaged over tables; ``chi2_d`` is the mean of (d̂ − d)²/max(d, 1) over the cells that
-    count a record; ``gamma`` is the number of θ's that the data determine (:mod:`.penalty`) and
-    ``theta_squared`` the summed squares of their averages; ``grad_mu`` and ``grad_theta`` are norms of the
-    preconditioned gradients, as √(Σ g²/H) in units of √records.
+    count a record; ``grad_mu`` and ``grad_theta`` are norms of the preconditioned gradients, as √(Σ g²/H) in
+    units of √records.
     """
 
     misfit_d: float
@@ -63,8 +60,6 @@ class StepInfo:
     chi2_d: float
     grad_mu: float
     grad_theta: float
-    gamma: float
-    theta_squared: float
 
     @property
     def finite(self) -> bool:
@@ -73,13 +68,13 @@ class StepInfo:
 
 @njit(cache=True, nogil=True)
 def _step(  # type: ignore[no-untyped-def]
-    mu, theta, mu_mean, theta_mean, d_run, c_run, mu0, d, c, d_hat, c_hat, free,
-    lambda_mu, lambda_theta, step_mu, step_theta, rescaled, flat_mu, flat_theta, memory, mean_weight,
-    overlap, sums, worker, workers,
+    mu, theta, mu_mean, theta_mean, d_run, c_run, mu0, d, c, d_hat, c_hat, free, precision,
+    lambda_mu, step_mu, step_theta, rescaled, flat_mu, flat_theta, memory, mean_weight,
+    sums, worker, workers,
 ):  # fmt: skip
     cells = mu.size
     for chunk in range(worker, sums.shape[0], workers):
-        miss_d = miss_c = chi2 = seen = norm_mu = norm_theta = gamma = squares = 0.0
+        miss_d = miss_c = chi2 = seen = norm_mu = norm_theta = 0.0
         for k in range(chunk * _CHUNK, min((chunk + 1) * _CHUNK, cells)):
             d_run[k] = memory * d_run[k] + (1.0 - memory) * d_hat[k]
             c_run[k] = memory * c_run[k] + (1.0 - memory) * c_hat[k]
@@ -91,9 +86,9 @@ def _step(  # type: ignore[no-untyped-def]
             if rescaled:
                 gap_c = d[k] * rate - c[k] if known else 0.0
             g_mu = gap_d + 2.0 * lambda_mu * (mu[k] - mu0[k])
-            g_theta = gap_c + 2.0 * lambda_theta * theta[k]
+            g_theta = gap_c + precision[k] * theta[k]
             h_mu = flat_mu if flat_mu > 0.0 else scale + 2.0 * lambda_mu
-            h_theta = flat_theta if flat_theta > 0.0 else scale * rate + 2.0 * lambda_theta
+            h_theta = flat_theta if flat_theta > 0.0 else scale * rate + precision[k]
             miss_d += abs(gap_d)
             miss_c += abs(gap_c)
             if d[k] > 0.0:
@@ -108,14 +103,8 @@ def _step(  # type: ignore[no-untyped-def]
                     theta[k] -= min(max(step_theta * g_theta / h_theta, -LARGEST_MOVE), LARGEST_MOVE)
             mu_mean[k] += mean_weight * (mu[k] - mu_mean[k])
             theta_mean[k] += mean_weight * (theta[k] - theta_mean[k])
-            information = max(d[k], 0.0) * rate * (1.0 - rate)
-            if information > 0.0:
-                determined = information / (information + 2.0 * lambda_theta)
-                gamma += determined / (1.0 + (overlap - 1.0) * determined)
-            squares += theta_mean[k] * theta_mean[k]
         sums[chunk, 0], sums[chunk, 1], sums[chunk, 2] = miss_d, miss_c, chi2
         sums[chunk, 3], sums[chunk, 4], sums[chunk, 5] = seen, norm_mu, norm_theta
-        sums[chunk, 6], sums[chunk, 7] = gamma, squares
 
 
 _NO_MASK = np.zeros(0, np.bool_)
@@ -134,8 +123,8 @@ def step(
     flat_mu = flat_theta = 0.0
     if not settings.preconditioned:  # one scale for all cells: the largest curvature there is
         flat_mu = float(problem.d.max()) + 2 * settings.lambda_mu
-        flat_theta = float(problem.c.max()) + 2 * settings.lambda_theta
-    sums = np.zeros((-(-weights.mu.size // _CHUNK), 8))
+        flat_theta = float(problem.c.max()) + float(weights.precision.max())
+    sums = np.zeros((-(-weights.mu.size // _CHUNK), 6))
     arrays = (
         weights.mu,
         weights.theta,
@@ -149,10 +138,10 @@ def step(
         expected.d,
         expected.c,
         _NO_MASK if problem.free is None else problem.free,
+        weights.precision,
     )
     numbers = (
         settings.lambda_mu,
-        settings.lambda_theta,
         settings.step_mu,
         settings.step_theta,
         settings.rescaled,
@@ -160,7 +149,6 @@ def step(
         flat_theta,
         settings.rate_memory,
         settings.mean_weight,
-        overlap(tables),
     )
     workers = max(1, min(threads, len(sums)))
     in_threads(workers, lambda worker: _step(*arrays, *numbers, sums, worker, workers))
@@ -176,6 +164,4 @@ def step(
         chi2_d=float(totals[2] / max(totals[3], 1.0)),
         grad_mu=float(np.sqrt(totals[4] / n)),
         grad_theta=float(np.sqrt(totals[5] / n)),
-        gamma=float(totals[6]),
-        theta_squared=float(totals[7]),
     )

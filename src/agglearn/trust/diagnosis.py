@@ -67,9 +67,9 @@ def diagnose(
         problem,
         seen.tallies[0],
         fitted.schema,
-        pull=2 * fitted.record.lambda_theta * fitted.field.theta,
+        pull=fitted.record.precision(fitted.layout) * fitted.field.theta,
         inflation=1.0 if own_tables else 1 + problem.rows / fitted.rows,
-    )
+    )[: len(fitted.tables)]  # main effects are margins of these
     found: tuple[TableMisfit, ...] = ()
     if checked is not None:
         margins = [_margins(checked.layout, t, fitted) for t in range(checked.layout.n_tables)]
@@ -77,7 +77,7 @@ def diagnose(
     joint, alone = reliance(fitted, seen.cells, seen.scores, seen.score_variance)
     return Diagnosis(
         rows=problem.rows,
-        cells=problem.layout.n_cells,
+        cells=int(problem.layout.offsets[len(fitted.tables)]),
         own_tables=own_tables,
         misfit=worst_first(own),
         mixing=seen.mixing,

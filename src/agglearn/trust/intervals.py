@@ -32,6 +32,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -70,6 +71,7 @@ _HALVINGS = 4  # of a Newton step that makes it worse
 _LOOKED_EVERY = 10  # iterations between two looks at the predictions
 _USUAL_DECAY = 2.0  # where there was one look only
 _DECAY = (0.3, 4.0)  # of a, the power at which what is left to go falls; 0.2 to 5 were seen
+_JUDGED = 1 << 14  # members that the mean square of a spread is taken over
 _BLOCK = 1 << 16  # records at a time
 _EXACT_DRAWS = 20_000  # members of a field that kept no chains: as many as a middling fit has
 
@@ -170,17 +172,18 @@ def model_posterior(
             "the model kept no chains, and intervals are found with them: fit it again with the local engine"
         )
     members = _EXACT_DRAWS if model.chains is None else model.chains.shape[1]
-    return posterior(
-        draw_population(model, seed=seed, threads=threads, members=members),
-        model.field,
-        model.rows,
-        model.record.lambda_theta,
-        noise=model.record.noise,
-        left_to_go=left_to_go(model.record.history),
-        draws=draws,
-        seed=seed,
-        threads=threads,
-    )
+    record = model.record
+    drawn = draw_population(model, seed=seed, threads=threads, members=members)
+    options: dict[str, Any] = {
+        "noise": record.noise,
+        "left_to_go": left_to_go(record.history),
+        "draws": draws,
+        "seed": seed,
+        "threads": threads,
+    }
+    if np.ptp(record.penalties) > 0:
+        return posterior_by_table(drawn, model.field, model.rows, record.penalties, **options)
+    return posterior(drawn, model.field, model.rows, record.lambda_theta, **options)
 
 
 def left_to_go(history: Sequence[Iteration]) -> float:
@@ -225,13 +228,8 @@ def posterior(
     members = int(population.size) if np.isfinite(population.size) else prod(layout.cards)
     draws, width = _affordable(layout, members, draws)
     at_fit = Information(population, field, rows, thread_count(threads))
+    sigma = _noise_of_cells(at_fit, noise)
     expected, positives = at_fit.expected()
-    sigma = np.zeros(layout.n_cells)
-    if noise is not None:
-        counts = at_fit.counts()
-        rates = np.divide(expected, counts, out=np.zeros_like(expected), where=counts > 0)
-        on_d, on_c = (noise.variance_of(cells, layout) for cells in ("counts", "sums"))
-        sigma = np.sqrt(on_c + on_d * rates**2)
     penalty = 2 * lambda_theta
     told = (expected + penalty * field.theta, positives)
     prior = learn_prior(at_fit, penalty, Normals(seed, Use.PRIOR, sigma))
@@ -249,6 +247,55 @@ def posterior(
         before += at_mode.solve(right, precision, _TOLERANCE)
         kept[:, some.start : some.stop] = before
     return Posterior(field, at_mode.field, kept, precision, undone)
+
+
+def posterior_by_table(
+    population: Population,
+    field: Field,
+    rows: float,
+    penalties: Floats,
+    *,
+    noise: TableNoise | None = None,
+    left_to_go: float = 0.0,
+    draws: int | None = None,
+    seed: int = 0,
+    threads: int | None = None,
+) -> Posterior:
+    """The same of a fit that found a penalty for each table.
+
+    These penalties are the prior, learnt from the tables: the fit is the centre, and the weights are off it
+    by (I + R)⁻¹(u + √R·z), R the precision of each cell. What training left undone is a gradient of
+    covariance κ(I + R), so that all draws are √(1 + κ) times as far.
+    """
+    layout = field.layout
+    members = int(population.size) if np.isfinite(population.size) else prod(layout.cards)
+    draws, width = _affordable(layout, members, draws)
+    at_fit = Information(population, field, rows, thread_count(threads))
+    normals = Normals(seed, Use.POSTERIOR, _noise_of_cells(at_fit, noise))
+    precision = np.repeat(2 * penalties, layout.sizes)
+    pull = np.sqrt(precision).astype(np.float32)[:, None]
+    kept = np.empty((layout.n_cells + 1, draws), np.float32)
+    for start in range(0, draws, width):
+        some = range(start, min(start + width, draws))
+        right = normals.tables(at_fit, some)
+        right[:-1] += pull * normals.cells(some)
+        kept[:, some.start : some.stop] = at_fit.solve(right, precision, _TOLERANCE)
+    seen = Chains(layout, population.some(_JUDGED), threads=thread_count(threads))
+    undone = left_to_go**2 / float(mean_square(seen, kept).mean())
+    kept *= np.float32(np.sqrt(1 + undone))
+    common = float(np.average(2 * penalties, weights=layout.sizes))
+    return Posterior(field, field, kept, common, undone)
+
+
+def _noise_of_cells(information: Information, noise: TableNoise | None) -> Floats:
+    """Standard deviation of what the tables' noise adds to c − d·p, for each cell."""
+    layout = information.field.layout
+    if noise is None:
+        return np.zeros(layout.n_cells)
+    (expected, _), counts = information.expected(), information.counts()
+    rates = np.divide(expected, counts, out=np.zeros_like(expected), where=counts > 0)
+    on_d, on_c = (noise.variance_of(cells, layout) for cells in ("counts", "sums"))
+    return np.asarray(np.sqrt(on_c + on_d * rates**2))
 
 
 def _affordable(layout: Layout, n_chains: int, draws: int | None) -> tuple[int, int]:

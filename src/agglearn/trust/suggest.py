@@ -188,7 +188,8 @@ class _Ranking:
             gamma = float((determined / (1 + (overlap(layout.n_tables) - 1) * determined)).sum())
             squares = float(np.square(self.model.field.theta[part]).sum())
             log_a[t] = np.log((self.penalty * squares + 1) / (gamma + 1))
-        holding = [[t for t, scope in enumerate(layout.scopes) if f in scope] for f in range(n)]
+        several = [(t, scope) for t, scope in enumerate(layout.scopes) if len(scope) > 1]
+        holding = [[t for t, scope in several if f in scope] for f in range(n)]
         single = np.array([log_a[own].mean() if own else 0.0 for own in holding])
         strains: Floats = (single[:, None] + single[None, :]) / 2
         for t in sorted(range(layout.n_tables), key=lambda t: -layout.sizes[t]):

@@ -75,7 +75,9 @@ class Choice:
     Attributes
     ----------
     lambda_theta, lambda_mu
-        The penalties.
+        The penalties; where each table has its own, λ_θ is what one for all would be.
+    strength
+        λ_θ beside that of the rule: what every table's penalty is multiplied by.
     path
         Every point of the walk: its penalties; its ``gain``, by how much its NLLH on the held-out tables is
         above that of the first point; and ``gain_se``, the standard error of its difference to the point it
@@ -88,13 +90,18 @@ class Choice:
 
     lambda_theta: float
     lambda_mu: float
+    strength: float
     path: list[dict[str, float]]
     folds: int
     work: float
 
     def applied_to(self, settings: FitSettings) -> FitSettings:
         """Settings with the penalties they left to be chosen."""
-        return replace(settings, **{name: getattr(self, name) for name in settings.to_choose})
+        chosen = {name: getattr(self, name) for name in settings.to_choose}
+        if "lambda_theta" in chosen and settings.by_table:
+            training = replace(settings.training, strength=settings.training.strength * self.strength)
+            chosen = {**chosen, "lambda_theta": None, "training": training}
+        return replace(settings, **chosen)
 
     def to_json(self) -> dict[str, Any]:
         """The choice as plain JSON values."""
@@ -176,7 +183,8 @@ class _Walk:
             best, theta = self._along_theta(best)
         if "lambda_mu" in self._settings.to_choose:
             mu = self._along_mu(best)
-        return Choice(theta, mu, self._path, len(self._courses), self._work() / self._one_fit)
+        strength = theta / self._path[0]["lambda_theta"]
+        return Choice(theta, mu, strength, self._path, len(self._courses), self._work() / self._one_fit)
 
     def _start(self) -> _Point:
         places = [course.start for course in self._courses]

@@ -18,6 +18,7 @@ from agglearn.runtime.random import Numbers, Use
 from agglearn.runtime.threads import thread_count
 from agglearn.train.checkpoint import Checkpoints
 from agglearn.train.loop import fit, iterate
+from agglearn.train.mains import with_mains
 from agglearn.train.select.folds import Fold
 from agglearn.train.select.newton import newton_step
 from agglearn.train.settings import FitSettings
@@ -52,9 +53,10 @@ class Station:
     chains: State
     judges: Population
 
-    def weights(self) -> Iterates:
-        """Weights to train on from here."""
-        return replace(Iterates.at(self.field), d_run=self.d_run.copy(), c_run=self.c_run.copy())
+    def weights(self, penalties: Floats) -> Iterates:
+        """Weights to train on from here, with these penalties."""
+        begun = Iterates.at(self.field, penalties)
+        return replace(begun, d_run=self.d_run.copy(), c_run=self.c_run.copy())
 
 
 class Course:
@@ -94,10 +96,13 @@ class Course:
             checkpoints=checkpoints,
             part=number,
         )
-        self._engine, self._mu0 = first.engine, first.mu0
+        self._engine, self._mu0, self._train = first.engine, first.mu0, first.problem
+        self._valid = with_mains(fold.valid) if settings.by_table else fold.valid
+        # On the way tables keep their penalties beside one another: one number moves all of them.
+        self._relative = first.state.penalties / first.state.lambda_theta
         self.start = self._arrive(first.state)
         n_chains = self._engine.n_chains or _EXACT_CHAINS
-        other = other_work(fold.train.layout)
+        other = other_work(first.problem.layout)
         self._iteration_work = float(n_chains + other)
         self.iterations = first.iterations
         self.moves = float(sum(entry.chains or n_chains for entry in first.state.history))
@@ -122,7 +127,8 @@ class Course:
         """Train on from a place with other penalties."""
         self._engine.use(self._new_numbers())
         self._engine.set_state(at.chains)
-        state = FitState(at.weights(), lambda_theta)
+        penalties = lambda_theta * self._relative
+        state = FitState(at.weights(penalties), lambda_theta, penalties)
         settings = replace(
             self._settings,
             lambda_theta=lambda_theta,
@@ -131,7 +137,7 @@ class Course:
             tolerance=0.0,
             training=replace(self._settings.training, growth=1),
         )
-        for _ in iterate(self._engine, self._mu0, self.fold.train, settings, state, self._threads):
+        for _ in iterate(self._engine, self._mu0, self._train, settings, state, self._threads):
             self._watch(state)
         self.work += (_SEGMENT + _SETTLING_WORK) * self._iteration_work
         return self._arrive(state)
@@ -146,7 +152,12 @@ class Course:
     def tighten(self, at: Station, lambda_theta: float) -> Station:
         """The field at a larger λ_θ, by a Newton step on the chains."""
         moved = newton_step(
-            self.fold.train, at.judges, at.field, at.lambda_theta, lambda_theta, self._workers
+            self._train,
+            at.judges,
+            at.field,
+            at.lambda_theta * self._relative,
+            lambda_theta * self._relative,
+            self._workers,
         )
         self.work += _NEWTON_WORK * self._iteration_work
         return replace(at, lambda_theta=lambda_theta, field=moved)
@@ -154,4 +165,4 @@ class Course:
     def compare(self, at: Station, other: Station, judge: Station) -> Difference:
         """How much better one place is than another on the held-out tables, by the chains of a third."""
         self.work += _JUDGING_WORK * self._iteration_work
-        return compare_heldout(self.fold.valid, judge.judges, at.field, other.field)
+        return compare_heldout(self._valid, judge.judges, at.field, other.field)

@@ -5,7 +5,8 @@ At the weights of λ₀ the gradient of the likelihood penalised with λ₁ is 2
     (I + 2λ₁)Δ = −2(λ₁ − λ₀)θ
 
 moves them to those of λ₁, to second order, as long as the law of X stays the same
-(:mod:`agglearn.field.information` has I). The intercept moves along without penalty.
+(:mod:`agglearn.field.information` has I); each table may have its own λ. The intercept moves along without
+penalty.
 """
 
 from __future__ import annotations
@@ -13,11 +14,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 
 from agglearn.field.field import Field
 from agglearn.field.information import Information
 from agglearn.field.population import Population
 from agglearn.field.problem import Problem
+
+Floats = npt.NDArray[np.float64]
 
 _MOST_STEPS = 10  # 30 or 200 moved the NLLH of Adult and Bank by 0.0003 at most
 _TOLERANCE = 1e-2  # of the step
@@ -27,8 +31,8 @@ def newton_step(
     problem: Problem,
     population: Population,
     field: Field,
-    old: float,
-    new: float,
+    old: Floats,
+    new: Floats,
     threads: int = 1,
     *,
     steps: int = _MOST_STEPS,
@@ -43,13 +47,14 @@ def newton_step(
     population
         Members of it.
     field, old
-        The weights fitted with λ_θ = ``old``.
+        The weights, and the λ_θ of each table that they were fitted with.
     new
-        The λ_θ to go to.
+        Those to go to.
     steps, tolerance
         When to stop the conjugate gradients.
     """
     information = Information(population, field, problem.rows, threads)
-    right = np.append(-2 * (new - old) * field.theta, 0.0).astype(np.float32)[:, None]
-    move = information.solve(right, 2 * new, tolerance, steps, problem.free)[:, 0].astype(np.float64)
+    before, after = (np.repeat(2 * penalties, field.layout.sizes) for penalties in (old, new))
+    right = np.append((before - after) * field.theta, 0.0).astype(np.float32)[:, None]
+    move = information.solve(right, after, tolerance, steps, problem.free)[:, 0].astype(np.float64)
     return replace(field, theta=field.theta + move[:-1], intercept=field.intercept + float(move[-1]))
