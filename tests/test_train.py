@@ -293,7 +293,7 @@ def test_a_log_with_correlated_features_of_many_values_trains_steadily_with_defa
     run = fit(problem, FitSettings(iterations=100), on_iteration=look)
     assert run.state.step_scale == 1  # the guard had nothing to do
     assert scores[-1] > 0.15
-    # The standard error of a difference of two of these NLLH, on 50,000 records, is about 0.003. Each time that
-    # penalties are set, averages begin anew: what counts is where a round ends.
+    # The standard error of a difference of two of these NLLH, on 50,000 records, is about 0.003. Each time
+    # that penalties are set, averages begin anew: what counts is where a round ends.
     assert min(np.diff(scores[ROUND - 1 :: ROUND])) > -0.003
     assert scores[-1] > max(scores) - 0.003
