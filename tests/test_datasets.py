@@ -203,7 +203,8 @@ def test_fetching_a_licensed_set_says_what_to_put_where(empty_home: Path) -> Non
 
 def test_available_tells_what_is_here_and_what_is_not(shared_data: Path) -> None:
     infos = {info.name: info for info in datasets.available()}
-    assert list(infos) == ["adult", "bank", "criteo-attribution", "criteo-adkdd21"]
+    packaged = ["fars", "credit", "census", "flights", "nursery"]
+    assert list(infos) == ["adult", "bank", *packaged, "criteo-attribution", "criteo-adkdd21"]
     assert infos["adult"].found == infos["bank"].found == shared_data
     assert infos["criteo-attribution"].found is None
     train, test = datasets.load_adult()

@@ -331,7 +331,7 @@ def datasets(
         return
     if action != "fetch" or name is None:
         raise InputError("say `agglearn datasets` for a list, or `agglearn datasets fetch NAME`")
-    paths = ds.fetch(name, Path(output))
+    paths = ds.fetch(name, Path(output), progress=None if json else say)
     written = [str(path) for path in paths]
     show(Document(blocks=tuple(map(Statement, written)), data={"paths": written}), json)
     sys.stdout.flush()

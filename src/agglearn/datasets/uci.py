@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from agglearn.datasets.sources import ADULT, BANK, Progress, obtain
+from agglearn.datasets.origins import ADULT, BANK, Progress
+from agglearn.datasets.sources import obtain
 
 _ADULT_COLUMNS = {
     "age": pa.int64(),
