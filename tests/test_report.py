@@ -412,5 +412,5 @@ def test_a_name_in_an_error_steers_nothing_either(run_cli: Any) -> None:
 def test_the_list_of_data_sets_shows_those_whose_size_is_not_known(run_cli: Any) -> None:
     done = run_cli("datasets")
     assert done.code == 0
-    assert re.search(r"^  adult +48,842 +14  income  UCI Adult", done.out, re.MULTILINE)
+    assert re.search(r"^  adult +48,842 +14  income +UCI Adult", done.out, re.MULTILINE)
     assert {d["name"] for d in run_cli("datasets", "--json").json["datasets"]} <= set(done.out.split())

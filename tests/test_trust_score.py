@@ -37,6 +37,7 @@ from tests.fields import (
     random_field,
     random_problem,
     schema_of,
+    with_noise,
 )
 
 CARDS = (4, 3, 5, 3)
@@ -352,3 +353,36 @@ def test_evaluate_on_tables_says_the_score_where_it_is_off_and_what_it_assumes(
     assert document == json.loads(json.dumps(expected.to_json()))
     assert {"nllh", "nllh_se", "log_loss", "auc", "brier", "rows", "calibration"} <= document.keys()
     assert {"cells", "far", "far_by_chance", "tables", "features", "worst"} == document["calibration"].keys()
+
+
+def test_a_score_on_the_models_own_tables_says_so_first(model: Model, train: AggregatedData) -> None:
+    score = agglearn.score_tables(model, train)
+    assert score.own_tables
+    assert score.to_json()["own_tables"]
+    assert "very tables that the model was fitted to" in str(score).splitlines()[1]
+
+
+def test_a_score_that_noise_drowns_is_not_told(
+    run_cli: Cli, model: Model, known: KnownField, tmp_path: Path
+) -> None:
+    noisy = with_noise(known.tables(3_000, 1), "gaussian", 300.0, 300.0)
+    score = agglearn.score_tables(model, noisy)
+    assert not score.own_tables
+    assert not score.known
+    save_model(model, tmp_path / "m.model")
+    agglearn.save(noisy, tmp_path / "noisy.agg")
+    done = run_cli("evaluate", tmp_path / "m.model", tmp_path / "noisy.agg", "--json")
+    assert done.code == 0
+    assert done.json["nllh"] is None
+    assert "do not tell a score" in done.err
+    assert "unknown" in str(score)
+
+
+def test_noise_on_the_tables_is_part_of_the_error_beside_their_own_records(
+    model: Model, known: KnownField
+) -> None:
+    plain = known.tables(3_000, 1)
+    exact, noisy = (
+        agglearn.score_tables(model, tables) for tables in (plain, with_noise(plain, "gaussian", 10.0, 10.0))
+    )
+    assert noisy.records_se > 2 * exact.records_se

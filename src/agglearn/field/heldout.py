@@ -63,7 +63,7 @@ class TableScore:
         The chains' part of it, which more chains would lower.
     records_se
         Standard error of the difference to the NLLH of the held-out records themselves: what of them no
-        table tells, and the chains' part.
+        table tells, the noise on the tables, and the chains' part.
     log_loss
         Mean of −log of the probability given to the label, in nats.
     auc, brier
@@ -110,12 +110,13 @@ def score_heldout(heldout: Problem, population: Population, field: Field) -> Tab
     mean = _expectation(heldout, population, lambda s: np.logaddexp(0.0, s), [field])
     loss = mean.value - _gain(heldout, field.theta, field.intercept)
     auc, brier = _as_expected(population, field)
+    of_records = mean.residual_variance / heldout.rows + mean.chain_variance
+    of_records += _of_noise(heldout, mean.beta, field.theta)
     return TableScore(
         nllh=1 - loss / heldout.entropy,
         nllh_se=_error(heldout, mean, loss, [1.0], [field]),
         chains_se=float(np.sqrt(mean.chain_variance)) / heldout.entropy,
-        records_se=float(np.sqrt(mean.residual_variance / heldout.rows + mean.chain_variance))
-        / heldout.entropy,
+        records_se=float(np.sqrt(of_records)) / heldout.entropy,
         log_loss=loss,
         auc=auc,
         brier=brier,
@@ -291,11 +292,16 @@ def _error(
         chances.append(population.moments(population.map(chance, *half.scores)))
     spread = (spreads[0] + spreads[1]).variance + (chances[0] + chances[1]).mean
     variance = spread / heldout.rows + mean.chain_variance
-    if heldout.noise is not None:
-        theta = sum(sign * field.theta for sign, field in zip(signs, fields, strict=True))
-        on_d, on_c = (heldout.noise.variance_of(cells, heldout.layout) for cells in ("counts", "sums"))
-        variance += float(on_d @ mean.beta**2 + on_c @ np.square(theta)) / heldout.rows**2
-    return float(np.sqrt(variance)) / heldout.entropy
+    theta = np.asarray(sum(sign * field.theta for sign, field in zip(signs, fields, strict=True)))
+    return float(np.sqrt(variance + _of_noise(heldout, mean.beta, theta))) / heldout.entropy
+
+
+def _of_noise(heldout: Problem, beta: Floats, theta: Floats) -> float:
+    """Variance of a mean loss that the noise on the tables gives it."""
+    if heldout.noise is None:
+        return 0.0
+    on_d, on_c = (heldout.noise.variance_of(cells, heldout.layout) for cells in ("counts", "sums"))
+    return float(on_d @ np.square(beta) + on_c @ np.square(theta)) / heldout.rows**2
 
 
 def _as_expected(population: Population, field: Field) -> tuple[float, float]:

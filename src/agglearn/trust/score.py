@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -9,12 +10,14 @@ from agglearn.errors import InputError
 from agglearn.field.heldout import TableScore, score_heldout
 from agglearn.model.draw import population
 from agglearn.model.model import Fitted, Model, model_of, problem_of
-from agglearn.report.document import Document
+from agglearn.report.document import Document, Note
 from agglearn.report.finding import Finding
 from agglearn.runtime.options import check_seed
 from agglearn.tables.data import AggregatedData
 from agglearn.trust.calibration import Calibration, calibrate
 from agglearn.trust.score_document import score_document
+
+_SAYS_NOTHING = 0.5  # of NLLH, which is between 0 and 1 for a model that is any good
 
 
 @dataclass(frozen=True)
@@ -25,17 +28,47 @@ class HeldoutScore(TableScore, Finding):
     ----------
     calibration
         Where the held-out labels are not what the model expects, cell by cell.
+    own_tables
+        Whether these are the very tables that the model was fitted to.
     """
 
     calibration: Calibration
+    own_tables: bool = False
+
+    @property
+    def known(self) -> bool:
+        """Whether the tables tell a score: no model has an NLLH above 1, and a huge error says nothing."""
+        return self.nllh <= 1 and self.nllh_se < _SAYS_NOTHING
 
     def to_json(self) -> dict[str, Any]:
-        """The score as plain JSON values."""
-        return {**super().to_json(), "calibration": self.calibration.to_json()}
+        """The score as plain JSON values; what is not known is null."""
+        document = {
+            **super().to_json(),
+            "calibration": self.calibration.to_json(),
+            "own_tables": self.own_tables,
+        }
+        return document if self.known else {**document, "nllh": None, "log_loss": None}
 
     def document(self) -> Document:
         """The score, in words and numbers."""
-        return replace(score_document(self, self.calibration), data=self.to_json())
+        told = score_document(self, self.calibration, self.known)
+        return replace(told, data=self.to_json()).warned(*self._doubts())
+
+    def _doubts(self) -> Iterator[Note]:
+        if self.own_tables:
+            yield Note(
+                "these are the very tables that the model was fitted to, so the score is too high: give "
+                "tables of other records",
+                "warning",
+                "own tables",
+            )
+        if not self.known:
+            yield Note(
+                f"the tables do not tell a score ({self.nllh:.3g} ± {self.nllh_se:.2g}): their noise is too "
+                "large for this model's weights, or its training went astray; evaluate it on records",
+                "warning",
+                "no score",
+            )
 
 
 def score_tables(
@@ -88,4 +121,5 @@ def score_tables(
     law_of_x = population(drawn_from, own, seed=seed, threads=threads).over(judged.layout)
     score = score_heldout(problem, law_of_x, judged.field)
     calibration = calibrate(problem, judged.schema, law_of_x, judged.field)
-    return HeldoutScore(**vars(score), calibration=calibration)
+    own_tables = judged.record.tables == problem.fingerprint
+    return HeldoutScore(**vars(score), calibration=calibration, own_tables=own_tables)

@@ -13,18 +13,22 @@ _CELLS = 5
 _EXPECTED = "as the model itself expects it"
 
 
-def score_document(score: TableScore, calibration: Calibration) -> Document:
-    """The score, what it stands on, and where predictions are off; without data for a program."""
+def score_document(score: TableScore, calibration: Calibration, known: bool = True) -> Document:
+    """The score (if it is known), what it stands on, and where predictions are off; no data for programs."""
     return Document(
         title=f"{score.rows:,.0f} records behind the tables, {score.positives / score.rows:.2%} positive",
-        blocks=(*_scores(score), *_calibration(calibration)),
+        blocks=(*_scores(score, known), *_calibration(calibration)),
     )
 
 
-def _scores(score: TableScore) -> Iterator[Block]:
+def _scores(score: TableScore, known: bool) -> Iterator[Block]:
     rows = (
-        ("NLLH", Measured(score.nllh, score.nllh_se), "1 − log loss / entropy of the label"),
-        ("log loss", score.log_loss, None),
+        (
+            "NLLH",
+            Measured(score.nllh, score.nllh_se) if known else "unknown",
+            "1 − log loss / entropy of the label",
+        ),
+        ("log loss", score.log_loss if known else "unknown", None),
         ("AUC", score.auc, _EXPECTED),
         ("Brier", score.brier, _EXPECTED),
     )
