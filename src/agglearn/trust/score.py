@@ -17,7 +17,7 @@ from agglearn.tables.data import AggregatedData
 from agglearn.trust.calibration import Calibration, calibrate
 from agglearn.trust.score_document import score_document
 
-_SAYS_NOTHING = 0.5  # of NLLH, which is between 0 and 1 for a model that is any good
+_SAYS_NOTHING = 0.2  # of NLLH, which is between 0 and 1 for a model that is any good
 
 
 @dataclass(frozen=True)
