@@ -1,7 +1,8 @@
 """The field beside its baselines and its skyline, on the same records: the paper's table on any data.
 
 The records are read and encoded once. Each model's penalty is chosen by its NLLH on a validation part of
-the training records; with that penalty it is fitted again on all of them and judged on the test records,
+the training records (the field's own are found from its tables, unless some to choose from are given); with
+that penalty it is fitted again on all of them and judged on the test records,
 which nothing before has looked at.
 """
 
@@ -75,7 +76,8 @@ class ModelResult:
     seconds
         Time of the fit alone, on all training records with the penalty chosen, after compilation.
     lambda_theta
-        The penalty chosen on the validation records; for ``tan`` its pseudo-records.
+        The penalty chosen on the validation records; for ``tan`` its pseudo-records; for ``maxent`` what one
+        for all tables would be, where it has found one for each.
     pair
         For ``best_pair``, the features chosen.
     """
@@ -176,7 +178,7 @@ def compare(
     models
         Which models, of ``maxent``, ``logistic``, ``naive_bayes``, ``best_pair`` and ``tan``.
     lambdas
-        Penalties to choose from; powers of 2 by default.
+        Penalties to choose from; powers of 2 by default. The field finds its own unless some are given.
     fit_settings
         How the field is fitted; its ``lambda_theta`` is chosen here.
     threads
@@ -217,18 +219,22 @@ def compare(
     fitted_on = _Training(how, codes[:, ~is_valid], y[~is_valid])
     valid = (codes[:, is_valid], y[is_valid] == 1)
     with meter("fitting", unit="fits", show=show_progress) as advance:
-        chosen = {name: _choose(name, fitted_on, valid, grid, advance) for name in models}
+        by_itself = ("maxent",) if lambdas is None else ()
+        chosen = {
+            name: _Choice(None) if name in by_itself else _choose(name, fitted_on, valid, grid, advance)
+            for name in models
+        }
         del fitted_on, valid
         whole = _Training(how, codes, y)
         results = {}
         for name, choice in chosen.items():
             if name == "maxent":
                 _warm_up(whole)
-            model, seconds = _fit(name, whole, choice.l2, pair=choice.pair)
+            model, seconds, penalty = _fit(name, whole, choice.l2, pair=choice.pair)
             advance(1)
             score = score_predictions(test_y, model.log_odds(test_codes, how.threads))
             pair = None if choice.pair is None else tuple(schema.names[f] for f in choice.pair)
-            results[name] = ModelResult(score, seconds, choice.l2, pair)
+            results[name] = ModelResult(score, seconds, penalty, pair)
     return Comparison(
         models=results,
         train_rows=len(y),
@@ -288,7 +294,7 @@ class _Training:
 class _Choice:
     """What the validation records chose."""
 
-    l2: float
+    l2: float | None  # None: the model finds its own
     pair: tuple[int, ...] | None = None
 
 
@@ -347,31 +353,34 @@ def climb(grid: Sequence[float], score: Callable[[float], float], first: float) 
 def _fit(
     name: str,
     training: _Training,
-    l2: float,
+    l2: float | None,
     *,
     pair: tuple[int, ...] | None = None,
     warm: bool = False,
-) -> tuple[LogOddsModel, float]:
-    """A model, and the seconds its fit took; a warm logistic begins at the last one fitted."""
+) -> tuple[LogOddsModel, float, float]:
+    """A model, the seconds its fit took, and its penalty; a warm logistic begins at the last one fitted."""
     problem, how = training.problem, training.how
+    if name == "maxent":
+        began = time.perf_counter()
+        fitted = fit(problem, replace(how.settings, lambda_theta=l2), threads=how.threads)
+        field = LogOddsModel(fitted.field.layout, fitted.field.theta, fitted.field.intercept)
+        return field, time.perf_counter() - began, fitted.state.lambda_theta
+    assert l2 is not None, "only the field finds its own penalty"
     if name == "logistic":
         first = training.skyline if warm else None
         skyline = logistic(training.codes, training.y, problem.layout, l2, warm=first, design=training.design)
         training.skyline = skyline
-        return skyline, skyline.seconds
+        return skyline, skyline.seconds, l2
     tables = training.with_singles if name in _CHEAP else problem
     began = time.perf_counter()
     model: LogOddsModel
-    if name == "maxent":
-        fitted = fit(problem, replace(how.settings, lambda_theta=l2), threads=how.threads)
-        model = LogOddsModel(fitted.field.layout, fitted.field.theta, fitted.field.intercept)
-    elif name == "naive_bayes":
+    if name == "naive_bayes":
         model = naive_bayes(tables, l2)
     elif name == "tan":
         model = tree_augmented_nb(tables, l2)
     else:
         (model,) = pair_models(problem, l2, None if pair is None else [pair])
-    return model, time.perf_counter() - began
+    return model, time.perf_counter() - began, l2
 
 
 def _warm_up(training: _Training) -> None:
