@@ -17,6 +17,7 @@ SUBJECTS = (
     "speed",
     "paper",
     "tables_only",
+    "zoo",
 )
 
 
