@@ -15,10 +15,10 @@ from evidence.zoo import SUBJECT, baselines, boosting, field, logistic, sets, ve
 from evidence.zoo.judging import judged
 from evidence.zoo.sets import SETS, DataSet, Sizes
 
-# How far the field may be below the logistic on the first split. Measured on three splits, the difference was
-# -0.0030, +0.0007 and -0.0006 on Adult, and -0.0055, -0.0061 and -0.0051 on the ads log: the margins are the
-# lowest and 0.002 more. The log is further below than the zoo asks for (`verdict.BELOW`).
-MARGINS = {"adult": 0.005, "adslow": 0.008}
+# How far the field may be below the logistic on the first split. On three splits it was 0.017, 0.021
+# and 0.018 above it on Adult, and 0.004 to 0.0065 below it on the ads log: the margin there is the lowest and
+# 0.002 more, which is further below than the zoo asks for (`verdict.BELOW`).
+MARGINS = {"adult": -0.005, "adslow": 0.0085}
 
 
 @pytest.fixture(autouse=True)

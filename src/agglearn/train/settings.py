@@ -103,7 +103,9 @@ class FitSettings:
         ``local`` or ``exact``.
     tolerance
         Training stops when the predicted log-odds move by less than this (root mean square over the
-        chains) between two looks, ten iterations apart.
+        chains) between two looks, ten iterations apart. On validation records 0.01 instead of 0.05 gained
+        0.015 NLLH on fars, whose 351 tables make steps short, 0.001 on nursery and a simulated log, and
+        nothing on Adult, Bank and credit.
     seed
         Seed of the chains.
     training
@@ -115,7 +117,7 @@ class FitSettings:
     iterations: int = 500
     chains: int | None = None
     engine: str = "local"
-    tolerance: float = 0.05
+    tolerance: float = 0.01
     seed: int = 0
     training: TrainingSettings = field(default_factory=TrainingSettings)
 
