@@ -22,22 +22,20 @@ from agglearn.tables.noise import Noise
 from agglearn.tables.table import Table
 from tests.conftest import REPOSITORY
 
-ROOMS = tuple(
-    [
-        "runtime",
-        "report",
-        "schema",
-        "tables",
-        "records",
-        "sql",
-        "aggregation",
-        "receive",
-        "field",
-        "train",
-        "model",
-        "judge",
-        "trust",
-    ]
+ROOMS = (
+    "runtime",
+    "report",
+    "schema",
+    "tables",
+    "records",
+    "sql",
+    "aggregation",
+    "receive",
+    "field",
+    "train",
+    "model",
+    "judge",
+    "trust",
 )
 RECORDS = {"x": ["a", "b", "a", "c"], "y": [1, 0, 1, 0]}
 
