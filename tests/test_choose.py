@@ -299,6 +299,13 @@ def test_the_final_model_is_that_of_the_sum_with_the_penalties_given(parts: list
     assert plain.record.choice is None
 
 
+def test_a_penalty_on_mu_can_be_chosen_where_there_is_none_on_theta(parts: list[AggregatedData]) -> None:
+    settings = FitSettings(lambda_theta=0.0, lambda_mu="auto", chains=500, iterations=30)
+    model = agglearn.fit(parts, settings)
+    assert model.record.penalties.tolist() == [0.0] * len(model.scopes)
+    assert np.isfinite([point["gain"] for point in choice_of(model.record).path]).all()
+
+
 def test_one_penalty_for_all_that_is_chosen_is_the_one_the_final_fit_has(parts: list[AggregatedData]) -> None:
     settings = FitSettings(lambda_theta="auto", chains=2000, training=TrainingSettings(prior="single"))
     chosen = agglearn.fit(parts, settings)

@@ -178,12 +178,12 @@ class _Walk:
     def choose(self) -> Choice:
         """Walk along λ_θ, then along λ_μ."""
         best = self._start()
-        theta, mu = best.lambda_theta, best.lambda_mu
+        theta, mu, strength = best.lambda_theta, best.lambda_mu, 1.0
         if "lambda_theta" in self._settings.to_choose:
             best, theta = self._along_theta(best)
+            strength = theta / self._path[0]["lambda_theta"]
         if "lambda_mu" in self._settings.to_choose:
             mu = self._along_mu(best)
-        strength = theta / self._path[0]["lambda_theta"]
         return Choice(theta, mu, strength, self._path, len(self._courses), self._work() / self._one_fit)
 
     def _start(self) -> _Point:

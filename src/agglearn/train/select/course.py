@@ -99,7 +99,9 @@ class Course:
         self._engine, self._mu0, self._train = first.engine, first.mu0, first.problem
         self._valid = with_mains(fold.valid) if settings.by_table else fold.valid
         # On the way tables keep their penalties beside one another: one number moves all of them.
-        self._relative = first.state.penalties / first.state.lambda_theta
+        self._relative = np.ones(first.problem.layout.n_tables)
+        if settings.by_table:
+            self._relative = first.state.penalties / first.state.lambda_theta
         self.start = self._arrive(first.state)
         n_chains = self._engine.n_chains or _EXACT_CHAINS
         other = other_work(first.problem.layout)
