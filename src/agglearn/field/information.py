@@ -17,6 +17,7 @@ intercept, which is never penalised.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -43,13 +44,17 @@ class Information:
         self._variance = population.map(lambda p: rows * p * (1 - p), self._p)
         self._weights = population.map(lambda v: v.astype(np.float32)[:, None], self._variance)
 
-    @property
+    @cached_property
     def total(self) -> float:
         """What all records together tell of the intercept: n·E[p(1 − p)]."""
         return float(self.population.mean(self._variance))
 
     def diagonal(self) -> Floats:
         """Of I, cell by cell."""
+        return self._diagonal
+
+    @cached_property
+    def _diagonal(self) -> Floats:  # a tally of all members, which every solution asks for
         return np.asarray(self.population.cells(self._variance), np.float64)
 
     def counts(self) -> Floats:

@@ -37,8 +37,8 @@ class TableNoise:
         """σ² of ``counts`` or ``sums``, for each cell."""
         return np.repeat(np.square(getattr(self, cells)), layout.sizes)
 
-    def rate_variance(self, t: int, rates: Floats) -> Floats:
-        """Variance that noise adds to c − d·q in cells of a table whose rates of positives are q."""
+    def rate_variance(self, t: int | slice, rates: float | Floats) -> Floats:
+        """Variance that noise adds to c − d·q in cells of a table (or of several) with rates q."""
         return np.asarray(self.sums[t] ** 2 + self.counts[t] ** 2 * rates**2)
 
 
@@ -88,6 +88,12 @@ class Problem:
         part = self.layout.part(t)
         return np.ones(part.stop - part.start, bool) if self.free is None else self.free[part]
 
+    def noise_variances(self, t: int) -> tuple[float, float]:
+        """Variances of the noise on each count and on each sum of a table; 0 where it is exact."""
+        if self.noise is None:
+            return 0.0, 0.0
+        return float(self.noise.counts[t]) ** 2, float(self.noise.sums[t]) ** 2
+
     @cached_property
     def fingerprint(self) -> str:
         """A checksum of the tables, by which a run or a model knows its own."""
@@ -125,11 +131,8 @@ def make_problem(data: AggregatedData, label: str | None = None) -> Problem:
 
 def _noise(data: AggregatedData) -> TableNoise | None:
     """The noise declared for each table, the same on counts and sums."""
-    noises = [table.noise for table in data.tables.values()]
-    if not any(noises):
-        return None
-    sigma = np.array([noise.sigma if noise else 0.0 for noise in noises])
-    return TableNoise(sigma, sigma)
+    sigma = data.noise_of(data.tables)
+    return TableNoise(sigma, sigma) if sigma.any() else None
 
 
 def heldout_problem(heldout: AggregatedData, train: AggregatedData, label: str | None = None) -> Problem:

@@ -55,9 +55,8 @@ ROUND, ROUNDS = 20, 4  # 30 × 4 and 20 × 5 gave the same on Adult, 40 × 3 and
 _MAIN = 0.5  # λ of main effects at first: a log-odds has a variance of about 1
 _FIRST = 16.0  # λ of all others before the first round: between the best of many data sets
 _LEAST, _MOST = 2.0**-6, 2.0**20  # of λ: beyond either a change changes no prediction that matters
-_PRIOR_CELLS = (
-    1.0  # weights' worth of the mean over tables: nursery wants more, a tenth of Adult or Bank less
-)
+# Weights' worth of the mean over tables: nursery wants more, a tenth of Adult or Bank less.
+_PRIOR_CELLS = 1.0
 _LEAST_INFORMATION = 1e-3  # of a cell that all but no record is in: bounds what noise multiplies
 
 
@@ -119,7 +118,7 @@ def set_penalties(problem: Problem, weights: Iterates, penalties: Floats) -> Non
     layout = problem.layout
     noise = np.zeros(layout.n_tables)
     if problem.noise is not None:
-        noise = problem.noise.sums**2 + problem.noise.counts**2 * problem.rate**2
+        noise = problem.noise.rate_variance(slice(None), problem.rate)
     runs = weights.d_run, weights.c_run
     at = weights.theta, weights.theta_mean, weights.precision
     _move(layout.offsets, 2 * penalties, problem.d, noise, *runs, *at)

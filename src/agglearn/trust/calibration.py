@@ -224,10 +224,7 @@ def _tables(heldout: Problem, population: Population, field: Field) -> list[_Gro
         chains = np.asarray(layout.table(members, t), np.float64)
         total, squares = (np.asarray(size * layout.table(v, t), np.float64) for v in means)
         measured = heldout.measured(t).reshape(d.shape)
-        noise = (0.0, 0.0)
-        if heldout.noise is not None:
-            noise = float(heldout.noise.counts[t]) ** 2, float(heldout.noise.sums[t]) ** 2
-        hashed = not layout.cells[t].apart
+        noise, hashed = heldout.noise_variances(t), not layout.cells[t].apart
         groups.append(_Group(scope, hashed, d, c, chains, total, squares, measured, noise, dependence))
     return groups
 

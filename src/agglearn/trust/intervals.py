@@ -225,8 +225,7 @@ def posterior(
     if not lambda_theta > 0:
         raise InputError(f"intervals need a penalty on θ: fit with {option('lambda_theta')} above 0, or auto")
     layout = field.layout
-    members = int(population.size) if np.isfinite(population.size) else prod(layout.cards)
-    draws, width = _affordable(layout, members, draws)
+    draws, width = _affordable(layout, _members(population), draws)
     at_fit = Information(population, field, rows, thread_count(threads))
     sigma = _noise_of_cells(at_fit, noise)
     expected, positives = at_fit.expected()
@@ -268,8 +267,7 @@ def posterior_by_table(
     covariance κ(I + R), so that all draws are √(1 + κ) times as far.
     """
     layout = field.layout
-    members = int(population.size) if np.isfinite(population.size) else prod(layout.cards)
-    draws, width = _affordable(layout, members, draws)
+    draws, width = _affordable(layout, _members(population), draws)
     at_fit = Information(population, field, rows, thread_count(threads))
     normals = Normals(seed, Use.POSTERIOR, _noise_of_cells(at_fit, noise))
     precision = np.repeat(2 * penalties, layout.sizes)
@@ -296,6 +294,11 @@ def _noise_of_cells(information: Information, noise: TableNoise | None) -> Float
     rates = np.divide(expected, counts, out=np.zeros_like(expected), where=counts > 0)
     on_d, on_c = (noise.variance_of(cells, layout) for cells in ("counts", "sums"))
     return np.asarray(np.sqrt(on_c + on_d * rates**2))
+
+
+def _members(population: Population) -> int:
+    """How many members take memory: of a law that is known exactly, its states."""
+    return int(population.size) if np.isfinite(population.size) else prod(population.layout.cards)
 
 
 def _affordable(layout: Layout, n_chains: int, draws: int | None) -> tuple[int, int]:

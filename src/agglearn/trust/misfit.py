@@ -169,11 +169,8 @@ def misfits(
     tables = []
     for t in range(layout.n_tables):
         part = layout.part(t)
-        noise = (0.0, 0.0)
-        if given.noise is not None:
-            noise = float(given.noise.counts[t]) ** 2, float(given.noise.sums[t]) ** 2
         numbers = (given.d[part], given.c[part], seen.chains[:, part], seen.p[:, part])
-        tables.append(_Cells(*numbers, given.measured(t), noise))
+        tables.append(_Cells(*numbers, given.measured(t), given.noise_variances(t)))
     noises = np.array([_noise(cells, n, seen.records) for cells in tables])  # rows: Σφ, cells, Σψ, cells
     whole = noises.sum(axis=0)
     phi = _shared(noises[:, 0], noises[:, 1], whole[0] / max(whole[1], 1.0))
