@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from agglearn.errors import TableError
 from agglearn.field.layout import Layout
+from agglearn.field.members import Members
 from agglearn.runtime.speech import option
 from agglearn.schema.schema import Schema
 from agglearn.tables.data import AggregatedData
@@ -58,6 +59,10 @@ class Problem:
         Which cells have a weight to learn; the others were withheld and keep the start's.
     noise
         The noise on the numbers of each table; None where all are exact.
+    prior
+        Where the penalty pulls each θ to; None for 0.
+    records
+        Members of X that are known, where some are: their law is a better one than the field's.
     """
 
     layout: Layout
@@ -67,6 +72,8 @@ class Problem:
     positives: float
     free: npt.NDArray[np.bool_] | None = None
     noise: TableNoise | None = None
+    prior: Floats | None = None
+    records: Members | None = None
 
     @property
     def rate(self) -> float:

@@ -272,8 +272,8 @@ class _Compared:
             chi2, cells = chi2 + float(records.gap[rest].sum() ** 2 / pearson[rest].sum()), cells + 1
         return TableDrift(
             features=self.features,
-            records_z=_deviate(chi2, cells - 1),
-            label_z=_deviate(float(np.square(labels.z[labels.told]).sum()), int(labels.told.sum())),
+            records_z=deviate(chi2, cells - 1),
+            label_z=deviate(float(np.square(labels.z[labels.told]).sum()), int(labels.told.sum())),
             moved=float(np.abs(records.gap).sum() / 2),
         )
 
@@ -307,7 +307,7 @@ def _spread(table: Table) -> Floats:
     return np.divide(table.sampling.reshape(-1), counts, out=np.ones(counts.size), where=counts > 0)
 
 
-def _deviate(chi2: float, degrees: int) -> float | None:
+def deviate(chi2: float, degrees: int) -> float | None:
     """χ² as a normal deviate (Wilson and Hilferty, 1931)."""
     if degrees < 1:
         return None

@@ -103,8 +103,8 @@ def added(first: Iterable[Part], second: Iterable[Part]) -> tuple[Part, ...]:
         for before in parts:
             if part.is_same(before):
                 raise TableError(
-                    f"part {part.title} is in the sum already, as {before.title}: every record must be counted "
-                    f"once (records of two days that look alike are told apart by {option('period')})"
+                    f"part {part.title} is in the sum already, as {before.title}: every record must be "
+                    f"counted once (records of two days that look alike are told apart by {option('period')})"
                 )
         parts += (part,)
     return parts

@@ -23,6 +23,7 @@ import numpy.typing as npt
 from agglearn.field.engines.exact import open_exact
 from agglearn.field.engines.local import open_local
 from agglearn.field.engines.protocol import Engine, EngineOptions, Opener
+from agglearn.field.engines.records import open_records
 from agglearn.field.field import Field
 from agglearn.field.heldout import score_heldout
 from agglearn.field.problem import Problem
@@ -30,6 +31,7 @@ from agglearn.field.start import STARTS
 from agglearn.runtime.random import Numbers, Use
 from agglearn.runtime.threads import thread_count
 from agglearn.train.checkpoint import Checkpoints
+from agglearn.train.converge import converge
 from agglearn.train.evidence import (
     ROUND,
     ROUNDS,
@@ -49,7 +51,7 @@ from agglearn.train.step import StepInfo, StepSettings, step
 
 Floats = npt.NDArray[np.float64]
 
-_ENGINES: Mapping[str, Opener] = {"local": open_local, "exact": open_exact}
+_ENGINES: Mapping[str, Opener] = {"local": open_local, "exact": open_exact, "records": open_records}
 
 _AVERAGING_POWER = 2  # iterate t of T weighs about (t/T)², so the last third holds 70 % of the mean
 _STEP_HALVES = 20  # iterations after which the step on θ is half of what it was
@@ -101,7 +103,8 @@ def begin(
         marginal_label=how.marginal_label,
         threads=threads,
     )
-    engine, mu0 = _ENGINES[settings.engine](problem, STARTS[how.start], options)
+    kind = settings.engine if problem.records is None else "records"
+    engine, mu0 = _ENGINES[kind](problem, STARTS[how.start], options)
     penalty = settings.fixed_theta
     if penalty is None:
         penalty = first_lambda(int(np.count_nonzero(problem.d > 0)), problem.positives)
@@ -109,7 +112,7 @@ def begin(
     if settings.by_table:
         penalties = first_penalties(problem.layout)
     first = Field(problem.layout, mu0, np.zeros_like(mu0), problem.base_log_odds)
-    return engine, mu0, FitState(Iterates.at(first, penalties), penalty, penalties)
+    return engine, mu0, FitState(Iterates.at(first, penalties, problem.prior), penalty, penalties)
 
 
 def _chains_at(iteration: int, full: int, growth: int) -> int:
@@ -153,6 +156,19 @@ def iterate(
         if state.iteration % _CHECK_EVERY == 0:
             _look_at_predictions(engine, settings, state)
         yield state
+
+
+def advance(
+    engine: Engine,
+    mu0: Floats,
+    problem: Problem,
+    settings: FitSettings,
+    state: FitState,
+    threads: int | None = None,
+) -> Iterator[FitState]:
+    """Train from a state on: step by step, or by Newton's method where the law of X stays where it is."""
+    train = converge if engine.still else iterate
+    return train(engine, mu0, problem, settings, state, threads)
 
 
 def _find_penalties(problem: Problem, settings: FitSettings, state: FitState, n_chains: int) -> None:
@@ -274,7 +290,7 @@ def fit(
     engine, mu0, state = begin(problem, settings, threads, part)
     if checkpoints is not None:
         state = checkpoints.resume(problem, settings, engine, state)
-    for _ in iterate(engine, mu0, problem, settings, state, threads):
+    for _ in advance(engine, mu0, problem, settings, state, threads):
         if valid is not None and (state.iteration % _SCORE_EVERY == 0 or state.stopped_because):
             _score_on(valid, engine, state, stop_by_valid)
         if on_iteration is not None:

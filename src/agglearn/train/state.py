@@ -18,7 +18,7 @@ Floats = npt.NDArray[np.float64]
 @dataclass
 class Iterates:
     """The weights of a field on their way, their running averages, the running means behind p̂, and the
-    precision of each θ: its penalty is ½·precision·θ²."""
+    precision of each θ: its penalty is ½·precision·(θ − prior)²."""
 
     layout: Layout
     mu: Floats
@@ -30,16 +30,17 @@ class Iterates:
     d_run: Floats
     c_run: Floats
     precision: Floats
+    prior: Floats
 
     @classmethod
-    def at(cls, field: Field, penalties: float | Floats) -> Iterates:
+    def at(cls, field: Field, penalties: float | Floats, prior: Floats | None = None) -> Iterates:
         """Weights that begin at a field, with nothing to average over yet, and a λ_θ for each table."""
         zeros = [np.zeros_like(field.mu) for _ in range(3)]
         mu, theta, b = field.mu, field.theta, field.intercept
         precision = np.repeat(2.0 * np.broadcast_to(penalties, field.layout.n_tables), field.layout.sizes)
-        return cls(
-            field.layout, mu.copy(), theta.copy(), b, mu.copy(), zeros[0], b, zeros[1], zeros[2], precision
-        )
+        prior = np.zeros_like(theta) if prior is None else prior
+        weights = field.layout, mu.copy(), theta.copy(), b, mu.copy()
+        return cls(*weights, zeros[0], b, zeros[1], zeros[2], precision, prior)
 
     @property
     def now(self) -> Field:
@@ -68,6 +69,8 @@ class Iteration:
         How long it took.
     moves, acceptance
         Share of values that changed, and of proposals that were accepted, where chains moved.
+    records
+        What records counted beside the chains, where there were any.
     log_partition
         log Z, where the engine is exact.
     moved
@@ -89,6 +92,7 @@ class Iteration:
     seconds: float
     moves: float | None = None
     acceptance: float | None = None
+    records: float | None = None
     log_partition: float | None = None
     moved: float | None = None
     valid_nllh: float | None = None
