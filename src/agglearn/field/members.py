@@ -32,12 +32,16 @@ class Members:
         What each counts, all together 1.
     threads
         Threads to use; they change the time, never the result.
+    chance
+        Variance of means over them about those of the records behind the tables, beside that of as many drawn
+        apart: 1 for a small sample, 0 for the very records.
     """
 
     layout: Layout
     codes: Codes
     weights: Floats
     threads: int = 1
+    chance: float = 1.0
 
     @classmethod
     def evenly(cls, layout: Layout, codes: Codes, threads: int = 1) -> Members:

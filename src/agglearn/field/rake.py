@@ -34,6 +34,7 @@ BOUND = 10.0  # by which a weight exceeds the usual one at most, and falls short
 _MOST_BOUND = 0.1  # share of all weight at the bound, beyond which tables and records are of two worlds
 _FEWEST = 5.0  # records expected in a cell, below which its χ² is far from one
 _STEPS, _REST, _TOLERANCE = 30, 1e-3, 0.05
+_LEAST_CHANCE = 1e-3  # of records that are not quite those behind the tables
 _ALIKE = 1e-9  # of the records: below it tables and records count the same
 
 
@@ -66,8 +67,11 @@ def rake(problem: Problem, records: Members, *, weigh: bool = True) -> Raked:
     n, m = problem.rows, float(members.codes.shape[1])
     shares = members.shares()
     if m == n and np.abs(shares - problem.d / n).max() < _ALIKE:
-        return Raked(members, np.full(problem.layout.n_tables, np.nan), 1.0, True)
+        return Raked(replace(members, chance=0.0), np.full(problem.layout.n_tables, np.nan), 1.0, True)
     chi2, degrees = _distances(problem, shares, m)
+    # How far their counts are from the tables' is how far any other mean is, both beside chance.
+    beside = float(np.sum(chi2) / max(np.sum(degrees), 1.0)) * (1 + m / n)
+    members = replace(members, chance=max(beside, _LEAST_CHANCE))
     distances = np.array([_deviate(*pair) for pair in zip(chi2, degrees, strict=True)])
     if not weigh:
         return Raked(members, distances, 1.0, False)

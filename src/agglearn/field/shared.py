@@ -1,11 +1,11 @@
 """What the tables of a field share, as a preconditioner of (I + ρ).
 
 A feature's main effect can be written into every table that holds it, and the intercept into any. Along
-those directions the information is that of all tables together and next to no penalty, where the diagonal of I
-knows a table alone; conjugate gradients take hundreds of steps for that. With P the map from a weight for each
-(table, feature, value) and the intercept to the cells, R = the penalties summed over the cells of each, and G
-the information of main effects (a number for each two values of features), (I + ρ) restricted to P is about
-R + S·G·Sᵀ, S adding up over tables, whose inverse is small by Woodbury's identity:
+those directions the information is that of all tables together and next to no penalty, where the diagonal of
+I knows a table alone; conjugate gradients take hundreds of steps for that. With P the map from a weight for
+each (table, feature, value) and the intercept to the cells, R = the penalties summed over the cells of each,
+and G the information of main effects (a number for each two values of features), (I + ρ) restricted to P is
+about R + S·G·Sᵀ, S adding up over tables, whose inverse is small by Woodbury's identity:
 
     R⁻¹ − R⁻¹·S·(G − G(G + V)⁻¹G)·Sᵀ·R⁻¹,   V⁻¹ = SᵀR⁻¹S.
 

@@ -22,8 +22,8 @@ import numpy.typing as npt
 
 from agglearn.field.engines.exact import open_exact
 from agglearn.field.engines.local import open_local
+from agglearn.field.engines.mixture import open_mixture
 from agglearn.field.engines.protocol import Engine, EngineOptions, Opener
-from agglearn.field.engines.records import open_records
 from agglearn.field.field import Field
 from agglearn.field.heldout import score_heldout
 from agglearn.field.problem import Problem
@@ -51,7 +51,7 @@ from agglearn.train.step import StepInfo, StepSettings, step
 
 Floats = npt.NDArray[np.float64]
 
-_ENGINES: Mapping[str, Opener] = {"local": open_local, "exact": open_exact, "records": open_records}
+_ENGINES: Mapping[str, Opener] = {"local": open_local, "exact": open_exact, "records": open_mixture}
 
 _AVERAGING_POWER = 2  # iterate t of T weighs about (t/T)², so the last third holds 70 % of the mean
 _STEP_HALVES = 20  # iterations after which the step on θ is half of what it was
