@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -111,6 +112,19 @@ class Problem:
         for array in (self.d, self.c, self.free):
             if array is not None:
                 digest.update(np.ascontiguousarray(array).data)
+        return digest.hexdigest()
+
+    @property
+    def identity(self) -> str:
+        """A checksum of all that a fit follows from: the tables, and a prior and records if there are any."""
+        beside: list[npt.NDArray[Any]] = [] if self.prior is None else [self.prior]
+        if self.records is not None:
+            beside += [self.records.codes, self.records.weights]
+        if not beside:
+            return self.fingerprint
+        digest = sha256(self.fingerprint.encode())
+        for array in beside:
+            digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()
 
 

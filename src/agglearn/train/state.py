@@ -11,6 +11,8 @@ import numpy.typing as npt
 
 from agglearn.field.field import Field
 from agglearn.field.layout import Layout
+from agglearn.field.start import Start, tree_start
+from agglearn.runtime.random import Numbers
 
 Floats = npt.NDArray[np.float64]
 
@@ -108,14 +110,48 @@ class Iteration:
         return cls(**{f.name: document[f.name] for f in fields(cls) if f.name in document})
 
 
+@dataclass(frozen=True, eq=False)
+class Warm:
+    """Where an earlier fit ended, to begin from.
+
+    Attributes
+    ----------
+    field
+        Its weights, over the tables at hand.
+    penalties, lambda_theta
+        λ_θ of each table, and what one for all would be.
+    chains
+        Its chains, a row for each feature; None where it kept none.
+    """
+
+    field: Field
+    penalties: Floats
+    lambda_theta: float
+    chains: npt.NDArray[np.uint16] | None
+
+    def start(
+        self, layout: Layout, d: npt.NDArray[np.floating], rows: float, n_chains: int, numbers: Numbers
+    ) -> Start:
+        """The old weights and chains, as many as are wanted; chains of a tree where there were none."""
+        if self.chains is None:
+            begun = tree_start(layout, d, rows, n_chains, numbers)
+            return Start(self.field.mu, begun.chains, begun.edges)
+        taken = np.linspace(0, self.chains.shape[1], n_chains, endpoint=False).astype(np.int64)
+        return Start(self.field.mu, np.ascontiguousarray(self.chains[:, taken]), ())
+
+
 @dataclass
 class FitState:
-    """All that training knows after some iterations, chains apart."""
+    """All that training knows after some iterations, chains apart.
+
+    ``ahead`` are the iterations that an earlier fit is taken to have done before.
+    """
 
     weights: Iterates
     lambda_theta: float
     penalties: Floats  # λ_θ of each table
     iteration: int = 0
+    ahead: int = 0
     step_scale: float = 1.0
     best_misfit: float = np.inf
     bad_iterations: int = 0
