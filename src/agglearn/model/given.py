@@ -123,7 +123,7 @@ def code_features(
     if not kept:
         worst = int(np.argmax(unknown))
         raise InputError(
-            f"no record has values that the tables know: {unknown[worst]:,} of {rows:,} have an unknown value "
+            f"no record has values that the tables know: of {rows:,}, {unknown[worst]:,} have an unknown one "
             f"of {schema.names[worst]!r}; are they of the same source?"
         )
     return CodedRecords(np.concatenate(parts, axis=1), rows - kept, label in source.columns)
