@@ -409,7 +409,8 @@ def test_standard_errors_are_what_chance_gives_with_noise_and_without() -> None:
                 pair = [
                     with_noise(t, "gaussian", noise, noise, seed=7 * seed + k) for k, t in enumerate(pair)
                 ]
-            z += [t.records_z for t in drift(*pair).tables] + [t.label_z for t in drift(*pair).tables]
+            found = drift(pair[0], pair[1]).tables
+            z += [t.records_z for t in found] + [t.label_z for t in found]
         told = np.array([value for value in z if value is not None])
         # 360 deviates, three tables of one sample at a time: their mean errs by 0.1, their spread by 0.07.
         # With noise the label's is a little too careful, as the rates' errors are taken to be of full size.

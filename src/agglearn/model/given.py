@@ -158,6 +158,7 @@ def tables_of(
 ) -> AggregatedData:
     """Tables of labelled records, coded and counted as others are."""
     names = like.schema.labels if label is None else (like.schema.labels[like.label_index(label)],)
+    require_columns([own.name for own in names], source_of(records, (), read).columns, "label")
     buckets = {table.cells.buckets for table in like.tables.values()} - {0}
     return aggregate(
         records,

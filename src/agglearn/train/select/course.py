@@ -168,4 +168,4 @@ class Course:
         """How much better one place is than another on the held-out tables, by the chains of a third."""
         self.work += _JUDGING_WORK * self._iteration_work
         law = judge.judges if self._valid.records is None else self._valid.records
-        return compare_heldout(self._valid, law.over(self._valid.layout), at.field, other.field)
+        return compare_heldout(self._valid, law, at.field, other.field)
