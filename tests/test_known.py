@@ -339,6 +339,9 @@ def test_validation_records_score_as_the_records_do(tmp_path: Path, run_cli: Any
     assert run.json["valid_nllh"] == pytest.approx(exact, abs=1e-9)
     chosen = agglearn.fit(tables, FitSettings(lambda_theta="auto"), valid=table)
     assert chosen.record.choice is not None
+    known = agglearn.fit(tables, FitSettings(lambda_theta="auto"), valid=table, records=columns(codes))
+    assert known.record.choice is not None
+    assert len(known.record.choice.path) > 2  # it has looked around
 
 
 def test_a_labelled_sample_is_added_to_the_tables() -> None:

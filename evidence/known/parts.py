@@ -13,7 +13,7 @@ from agglearn.tables.data import AggregatedData
 from evidence.splits import HeldOut
 from evidence.zoo import sets
 
-NAMES = ("adult", "bank", "fars", "credit")
+NAMES = ("adult", "bank", "credit", "fars")
 
 
 @dataclass(frozen=True, eq=False)

@@ -99,9 +99,7 @@ def source_of(records: Any, columns: Sequence[str], read: ReadOptions | None = N
     return open_source(records, read)
 
 
-def code_features(
-    records: Any, schema: Schema, label: str, read: ReadOptions | None = None, advance: Any = None
-) -> CodedRecords:
+def code_features(records: Any, schema: Schema, label: str, read: ReadOptions | None = None) -> CodedRecords:
     """Codes of records, read a batch at a time; no label is looked at."""
     source = source_of(records, schema.names, read)
     require_columns(schema.names, source.columns)
@@ -116,8 +114,6 @@ def code_features(
         parts.append(codes if known.all() else np.ascontiguousarray(codes[:, known]))
         rows, kept = rows + codes.shape[1], kept + int(known.sum())
         require(40 * kept, f"{kept:,} records in memory", "give fewer of them")
-        if advance is not None:
-            advance(batch.num_rows)
     if not rows:
         raise InputError("there are no records to learn X from")
     if not kept:
