@@ -310,8 +310,6 @@ def fit(
     if settings.by_table:
         problem = with_mains(problem)
         valid = None if valid is None else with_mains(valid)
-    if valid is not None and valid.records is not None:
-        valid = replace(valid, records=valid.records.over(valid.layout))
     engine, mu0, state = begin(problem, settings, threads, part, warm)
     if checkpoints is not None:
         state = checkpoints.resume(problem, settings, engine, state)
