@@ -8,10 +8,10 @@ noise variance σ², the weighted squares Σ_t (x_t − x̄)²/R_t have mean (T�
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from itertools import combinations
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +29,11 @@ from agglearn.report.document import (
 )
 from agglearn.report.finding import Finding
 from agglearn.tables.data import AggregatedData
-from agglearn.tables.table import Table
+from agglearn.tables.noise import Noise
+from agglearn.tables.table import Array, Table
+
+_Apart: TypeAlias = Callable[[Array, Array], npt.NDArray[np.float64]]
+_COUNTED = Noise("gaussian", 1.0)  # how the numbers of a table that has no noise are compared
 
 
 @dataclass(frozen=True)
@@ -162,16 +166,12 @@ def _where(table: Table, mask: npt.NDArray[np.bool_], data: AggregatedData) -> s
     return "(" + ", ".join(names) + ")"
 
 
-def _sigma(table: Table) -> float:
-    return table.noise.sigma if table.noise else 0.0
-
-
 def _check_total(table: Table, data: AggregatedData, report: CheckReport) -> None:
     if table.measured is not None:
         return  # the withheld cells are missing from the total
     difference = table.total - data.rows
     # Five standard errors of a sum of noisy cells, and as much again for a total that is itself noisy.
-    slack = 10 * _sigma(table) * np.sqrt(table.n_cells) + 1e-9 * data.rows
+    slack = 10 * np.sqrt(table.noise_moments.count * table.n_cells) + 1e-9 * data.rows
     if abs(difference) > slack:
         message = f"table {table.title} counts {table.total:,.0f} records, and the data have {data.rows:,.0f}"
         report.problems.append(Contradiction("total", table.title, message))
@@ -184,7 +184,9 @@ def _check_margins(tables: list[Table], data: AggregatedData, report: CheckRepor
         holding = [t for t in tables if name in t.features and t.cells.apart and t.measured is None]
         if len(holding) < 2:
             continue
-        margins = np.array([_margin(t, name) for t in holding])  # (T, 1 + labels, M)
+        # What noise was drawn for is compared, so that a cell of each has the same: (T, 1 + labels, M).
+        apart = next((t.noise.apart for t in holding if t.noise), _COUNTED.apart)
+        margins = np.array([_margin(t, name, apart) for t in holding])
         if not any(t.noise for t in holding):
             _compare_exact(name, holding, margins, data, report)
             if any(t.unknown[0] for t in holding):
@@ -214,9 +216,8 @@ def _check_margins(tables: list[Table], data: AggregatedData, report: CheckRepor
     return implied
 
 
-def _margin(table: Table, name: str) -> npt.NDArray[np.float64]:
-    stacked = np.concatenate([table.counts[None], table.sums]).astype(np.float64)
-    return table.cells.margin(stacked, [table.features.index(name)])
+def _margin(table: Table, name: str, apart: _Apart = _COUNTED.apart) -> npt.NDArray[np.float64]:
+    return table.cells.margin(apart(table.counts, table.sums), [table.features.index(name)])
 
 
 def _compare_exact(

@@ -8,13 +8,13 @@ from functools import reduce
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from agglearn.errors import InputError, SchemaError, TableError
 from agglearn.runtime.display import clip, counted, html_table
 from agglearn.runtime.speech import option, words
 from agglearn.schema.schema import Schema, some
 from agglearn.tables.cells import Cells
+from agglearn.tables.promise import Promise
 from agglearn.tables.scopes import shape_of
 from agglearn.tables.table import Scope, Table
 
@@ -44,6 +44,8 @@ class AggregatedData:
         The count below which a cell was withheld, if any.
     split
         Which part of a split this is, for instance ``{"part": "valid", "seed": 0, …}``.
+    promise
+        What is promised to the people behind private tables, and what it cost; None where nothing is.
     """
 
     schema: Schema
@@ -53,6 +55,7 @@ class AggregatedData:
     absent: str = "zero"
     floor: float | None = None
     split: Mapping[str, Any] | None = None
+    promise: Promise | None = None
 
     def __post_init__(self) -> None:
         if self.absent not in ABSENT:
@@ -86,7 +89,8 @@ class AggregatedData:
         floor = "" if self.floor is None else f" below {self.floor:g}"
         absent = [] if self.absent == "zero" else [f"absent cells are {self.absent}{floor}"]
         part = [] if self.split is None else [f"part {self.split.get('part')!r} of a split"]
-        return [*noise, *absent, *part]
+        promise = [] if self.promise is None else [str(self.promise)]
+        return [*noise, *absent, *part, *promise]
 
     @property
     def n_cells(self) -> int:
@@ -109,7 +113,11 @@ class AggregatedData:
         return names.index(label)
 
     def __add__(self, other: AggregatedData) -> AggregatedData:
-        """Merge with the tables of other records."""
+        """Merge with the tables of other records; private tables with those of other people."""
+        return self.merged(other)
+
+    def merged(self, other: AggregatedData, same_people: bool = False) -> AggregatedData:
+        """Merge with the tables of other records, which may be of the same people."""
         if self.schema != other.schema:
             raise SchemaError(
                 "two aggregations with different schemas cannot be merged: aggregate the second with "
@@ -126,16 +134,28 @@ class AggregatedData:
             rows=self.rows + other.rows,
             positives=tuple(a + b for a, b in zip(self.positives, other.positives, strict=True)),
             split=None,
+            promise=self._promise_with(other, same_people),
         )
+
+    def _promise_with(self, other: AggregatedData, same_people: bool) -> Promise | None:
+        """What is promised for both together."""
+        mine, theirs = self.promise, other.promise
+        if mine is None and theirs is None:
+            return None
+        if mine is None or theirs is None:
+            raise TableError(
+                "private tables and tables that promise nothing cannot be merged: whoever has the private "
+                "ones would know the others exactly"
+            )
+        if mine.source and mine.source == theirs.source and (self.split or {}) == (other.split or {}):
+            raise TableError(
+                "two releases of the same records cannot be merged: every record would be counted twice"
+            )
+        return mine.beside(theirs, same_people)
 
     def __radd__(self, other: object) -> AggregatedData:
         """Let ``sum(parts)`` work."""
         return self if other == 0 else NotImplemented
-
-    def noise_of(self, scopes: Iterable[Scope]) -> npt.NDArray[np.float64]:
-        """Standard deviation of the noise declared for each of these tables, 0 where there is none."""
-        noises = [self.tables[scope].noise for scope in scopes]
-        return np.array([noise.sigma if noise else 0.0 for noise in noises])
 
     def table(self, *features: str) -> Table:
         """The table over these features: as held, or summed from the smallest that holds them."""
@@ -197,6 +217,10 @@ def _same(a: Table, b: Table) -> bool:
     )
 
 
-def merge(parts: Iterable[AggregatedData]) -> AggregatedData:
-    """Add up the aggregations of disjoint records."""
-    return reduce(lambda a, b: a + b, parts)
+def merge(parts: Iterable[AggregatedData], *, same_people: bool = False) -> AggregatedData:
+    """Add up the aggregations of disjoint records.
+
+    What private tables promise is that of the weakest part where the parts are of different people; where
+    ``same_people`` may be in several of them, what each can tell adds up.
+    """
+    return reduce(lambda a, b: a.merged(b, same_people), parts)

@@ -19,7 +19,7 @@ from agglearn.errors import TableError
 from agglearn.runtime.display import clip
 from agglearn.schema.schema import some
 from agglearn.tables.cells import Cells, DenseCells
-from agglearn.tables.noise import Noise
+from agglearn.tables.noise import Moments, Noise, noise_of_sum
 
 Array: TypeAlias = npt.NDArray[Any]  # int64 where exact, float64 where noisy
 Scope: TypeAlias = tuple[str, ...]
@@ -44,7 +44,7 @@ class Table:
     cells
         Which cell a combination of modalities has; by default one for each, with an axis per feature.
     noise
-        The law of the noise on each number, if any.
+        The law of the noise on each number, if any; :attr:`noise_moments` is what it comes to.
     measured
         Which cells were measured at all; None where all were.
     """
@@ -99,6 +99,11 @@ class Table:
         """Whether the numbers are plain counts, with no noise on them."""
         return self.noise is None and bool(np.issubdtype(self.counts.dtype, np.integer))
 
+    @property
+    def noise_moments(self) -> Moments:
+        """Variances of the noise on a count and on a sum, and their covariance; zeros where it is exact."""
+        return self.noise.moments(len(self.sums)) if self.noise else Moments(0.0, 0.0, 0.0)
+
     def __add__(self, other: Table) -> Table:
         if self.features != other.features or self.cells != other.cells:
             raise TableError(f"tables {self.title} and {other.title} cannot be added: they differ in shape")
@@ -145,9 +150,10 @@ def _both(a: npt.NDArray[np.bool_] | None, b: npt.NDArray[np.bool_] | None) -> n
 def _noise_of_sum(a: Table, b: Table) -> Noise | None:
     if a.noise is None or b.noise is None:
         return b.noise if a.noise is None else a.noise
-    if a.noise.law != b.noise.law or a.noise.law != "gaussian":
+    noise = noise_of_sum(a.noise, b.noise)
+    if noise is None:
         raise TableError(
-            f"tables {a.title} with noise {a.noise} and {b.noise} cannot be added: only Gaussian noises "
-            "add up to a known law"
+            f"tables {a.title} with noise {a.noise} and {b.noise} cannot be added: one is on counts and "
+            "sums, the other on negatives and positives"
         )
-    return Noise("gaussian", float(np.hypot(a.noise.scale, b.noise.scale)))
+    return noise

@@ -1,0 +1,137 @@
+"""What whoever released tables promises about the people in them, as the file carries it.
+
+(ε, δ) bounds how much better anyone can tell, from all numbers of the release together, whether one record
+(or all records of one person) was there: added or removed, every event's probability changes by a factor of
+at most exp(ε), but for δ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from operator import add
+from typing import Any
+
+from agglearn.errors import TableError
+
+UNITS = ("record", "person")
+SCHEMAS = ("public", "paid for", "assumed public")
+"""How the vocabularies and bins of a release came to be known, from the safest on."""
+
+
+@dataclass(frozen=True)
+class Spending:
+    """What a part of the budget was spent on.
+
+    Attributes
+    ----------
+    what
+        What was released, in words.
+    mechanism
+        How: ``gaussian``, ``laplace``, ``gaussian-threshold``.
+    scale
+        Of the noise on each number.
+    sensitivity
+        How far one record (or person) can move all these numbers together: the norm is L2 for a Gaussian,
+        L1 for a Laplace law.
+    numbers
+        How many there are.
+    share
+        Of the budget, between 0 and 1.
+    """
+
+    what: str
+    mechanism: str
+    scale: float
+    sensitivity: float
+    numbers: int
+    share: float = 1.0
+
+
+@dataclass(frozen=True)
+class Promise:
+    """What a release promises, what it spent, and on what.
+
+    Attributes
+    ----------
+    epsilon, delta
+        The promise for everything in the release together.
+    unit
+        Whose: that of one ``record``, or of one ``person``.
+    max_records
+        The most records that one person has in it.
+    spent
+        On what.
+    schema
+        How vocabularies and bins came to be known: ``public``, ``paid for`` out of the same budget, or only
+        ``assumed public``.
+    releases
+        A random name for each release that went into these tables.
+    source
+        A random name of the records behind them, the same in every release of the same records.
+    accounting
+        How the promise was reckoned, with the versions of the libraries.
+    rho
+        Of zero-concentrated privacy, where the budget was given so.
+    simulated
+        Whether the noise came from a seed, for an experiment: then nothing is promised.
+    """
+
+    epsilon: float
+    delta: float
+    unit: str = "record"
+    max_records: int = 1
+    spent: tuple[Spending, ...] = ()
+    schema: str = "public"
+    releases: tuple[str, ...] = ()
+    source: str | None = None
+    accounting: str = ""
+    rho: float | None = None
+    simulated: bool = False
+
+    def __str__(self) -> str:
+        if self.simulated:
+            return f"simulated noise as of ε = {self.epsilon:.3g}, δ = {self.delta:.3g}: no privacy"
+        one = "record" if self.unit == "record" else f"person (at most {self.max_records} records)"
+        assumed = " if vocabularies and bins are public" if self.schema == "assumed public" else ""
+        return f"private: ε = {self.epsilon:.3g}, δ = {self.delta:.3g} for one {one}{assumed}"
+
+    def beside(self, other: Promise, same_people: bool = False) -> Promise:
+        """The promise of two releases together: of other people's records, or of the same people's.
+
+        A person who is in one of them only has the worse of the two promises; of one who may be in both, what
+        can be told adds up.
+        """
+        if self.unit != other.unit:
+            raise TableError(
+                "a release that protects records and one that protects persons cannot be put together"
+            )
+        if self.releases and set(self.releases) & set(other.releases) and same_people:
+            raise TableError("the same release stands twice among the parts")
+        together: Callable[..., Any] = add if same_people else max
+        return replace(
+            self,
+            epsilon=together(self.epsilon, other.epsilon),
+            delta=together(self.delta, other.delta),
+            max_records=together(self.max_records, other.max_records),
+            spent=self.spent + tuple(s for s in other.spent if s not in self.spent or same_people),
+            schema=max(self.schema, other.schema, key=SCHEMAS.index),
+            releases=tuple(dict.fromkeys(self.releases + other.releases)),
+            source=self.source if self.source == other.source else None,
+            rho=None if self.rho is None or other.rho is None else together(self.rho, other.rho),
+            simulated=self.simulated or other.simulated,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """The promise as plain JSON values."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> Promise:
+        """The promise that :meth:`to_json` wrote."""
+        given = dict(document)
+        spent = tuple(Spending(**entry) for entry in given.pop("spent"))
+        promise = cls(**given | {"spent": spent, "releases": tuple(given["releases"])})
+        if promise.unit not in UNITS or promise.schema not in SCHEMAS:
+            raise ValueError(f"unit {promise.unit!r} or schema {promise.schema!r} is unknown")
+        return promise
