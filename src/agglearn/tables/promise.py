@@ -28,14 +28,14 @@ class Spending:
     what
         What was released, in words.
     mechanism
-        How: ``gaussian``, ``laplace``, ``gaussian-threshold``.
+        How: ``gaussian`` or ``laplace``.
     scale
         Of the noise on each number.
-    sensitivity
-        How far one record (or person) can move all these numbers together: the norm is L2 for a Gaussian,
-        L1 for a Laplace law.
     numbers
         How many there are.
+    moved, by
+        How many of them one record moves, and by how much at most: by more than one where a person may have
+        several.
     share
         Of the budget, between 0 and 1.
     """
@@ -43,9 +43,15 @@ class Spending:
     what: str
     mechanism: str
     scale: float
-    sensitivity: float
     numbers: int
+    moved: int
+    by: int = 1
     share: float = 1.0
+
+    @property
+    def sensitivity(self) -> float:
+        """How far one record (or person) moves all of them: in the norm L1 of a Laplace law, else L2."""
+        return self.by * (self.moved if self.mechanism == "laplace" else self.moved**0.5)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,200 @@
+"""Exact tables → private ones: every number that leaves is noisy, or follows from noisy ones."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from agglearn.errors import TableError
+from agglearn.privacy.accounting import Ask, calibrate, told_accounting, uncertified
+from agglearn.privacy.budget import Budget
+from agglearn.privacy.classes import Ints, classes_of, with_classes
+from agglearn.privacy.mechanism import add_noise
+from agglearn.runtime.options import check_seed
+from agglearn.runtime.random import Use, generator
+from agglearn.tables.data import AggregatedData
+from agglearn.tables.noise import Noise
+from agglearn.tables.promise import Promise, Spending
+from agglearn.tables.table import Array, Scope, Table
+
+USUAL_DELTA = 1e-6
+
+
+def release(
+    data: AggregatedData,
+    budget: Budget,
+    *,
+    schema: str = "public",
+    unit: str = "record",
+    source: str | None = None,
+    processes: int | None = None,
+    show_progress: bool = False,
+) -> AggregatedData:
+    """Private tables of exact ones.
+
+    Parameters
+    ----------
+    data
+        Exact tables, with a schema that is public or will be said to be assumed so.
+    budget
+        What may be spent.
+    schema
+        How the vocabularies and bins came to be known: ``public`` or ``assumed public``.
+    unit
+        Whose privacy: ``record``, or ``person`` where nobody has more than the budget's ``max_records``.
+    source
+        A name for the records, which all releases of them share.
+    processes, show_progress
+        How many processes draw noise, and whether to show how far they are.
+    """
+    require_exact(data)
+    budget.check_records(data.rows)
+    spent, epsilon = calibrate(budget, [ask_for_tables(data)])
+    promise = Promise(
+        epsilon=epsilon,
+        delta=budget.told_delta,
+        unit=unit,
+        max_records=budget.max_records,
+        spent=tuple(spent),
+        schema=schema,
+        releases=(secrets.token_hex(16),),
+        source=source,
+        accounting=told_accounting(budget),
+        rho=budget.rho,
+    )
+    return noisy_tables(data, spent[-1], promise, processes=processes, show_progress=show_progress)
+
+
+def noisy_tables(
+    data: AggregatedData,
+    spending: Spending,
+    promise: Promise,
+    *,
+    processes: int | None = None,
+    show_progress: bool = False,
+) -> AggregatedData:
+    """The tables with the noise that was reckoned for them."""
+
+    def draw(numbers: Ints) -> Ints:
+        return add_noise(
+            numbers, spending.mechanism, spending.scale, processes=processes, show_progress=show_progress
+        )
+
+    return _noisy(data, Noise(spending.mechanism, spending.scale, "classes"), draw, promise)
+
+
+def simulate(
+    data: AggregatedData,
+    epsilon: float,
+    delta: float | None = USUAL_DELTA,
+    mechanism: str = "gaussian",
+    seed: int = 0,
+    *,
+    max_records: int = 1,
+) -> AggregatedData:
+    """Tables with as much noise as a private release would have, from a seed: for experiments only.
+
+    The noise comes from numpy and can be drawn again by whoever knows the seed. **It protects nobody**, and
+    the tables say so.
+
+    Parameters
+    ----------
+    data
+        Exact tables.
+    epsilon, delta, mechanism
+        The budget whose noise to simulate. A Laplace law takes no account of δ here.
+    seed
+        Of the noise.
+    max_records
+        The most records of one person.
+    """
+    require_exact(data)
+    check_seed(seed)
+    if mechanism == "laplace":
+        delta = None
+    budget = Budget(epsilon=epsilon, delta=delta, mechanism=mechanism, max_records=max_records)
+    [spending] = uncertified(budget, [ask_for_tables(data)])
+    rng = generator(seed, Use.SIMULATED_NOISE)
+
+    def draw(numbers: Ints) -> Ints:
+        law = rng.normal if mechanism == "gaussian" else rng.laplace
+        return numbers + np.rint(law(0.0, spending.scale, numbers.shape)).astype(np.int64)
+
+    promise = Promise(
+        epsilon=epsilon,
+        delta=budget.told_delta,
+        max_records=max_records,
+        unit="record" if max_records == 1 else "person",
+        spent=(spending,),
+        accounting="a simulation from a seed: nothing is promised",
+        simulated=True,
+    )
+    return _noisy(data, Noise(mechanism, spending.scale, "classes"), draw, promise)
+
+
+def require_exact(data: AggregatedData) -> None:
+    """Refuse tables that have noise already, or lack cells."""
+    if data.promise is not None:
+        raise TableError(
+            "these tables are private already: noise a second time would spend a second budget on the same "
+            "people for less; start from the exact tables"
+        )
+    for table in data.tables.values():
+        if not table.exact or table.measured is not None:
+            raise TableError(
+                f"table {table.title} is not exact: it has noise, withheld cells or fractions already, and "
+                "what more noise would promise cannot be told"
+            )
+
+
+def ask_for_tables(data: AggregatedData, share: float = 1.0) -> Ask:
+    """What releasing all tables asks for: a record moves one number a table and label."""
+    n_labels, n_tables = len(data.schema.labels), len(data.tables)
+    numbers = sum(classes_of(t, data.schema).size for t in data.tables.values())
+    labels = "" if n_labels == 1 else f" of {n_labels} labels"
+    return Ask(f"negatives and positives of {n_tables:,} tables{labels}", numbers, n_labels * n_tables, share)
+
+
+def _noisy(
+    data: AggregatedData, noise: Noise, draw: Callable[[Ints], Ints], promise: Promise | None
+) -> AggregatedData:
+    """All tables with noise on negatives and positives, and totals that follow from them."""
+    exact = {scope: classes_of(table, data.schema) for scope, table in data.tables.items()}
+    drawn = draw(np.concatenate([numbers.reshape(-1) for numbers in exact.values()]))
+    classes: dict[Scope, Array] = {}
+    at = 0
+    for scope, numbers in exact.items():
+        classes[scope] = drawn[at : at + numbers.size].reshape(numbers.shape)
+        at += numbers.size
+    tables = {scope: with_classes(data.tables[scope], classes[scope], noise) for scope in exact}
+    rows, *positives = totals(list(tables.values()), [c.shape[-1] for c in classes.values()])
+    return replace(
+        data,
+        tables=tables,
+        rows=rows,
+        positives=tuple(positives),
+        split=_without_seed(data.split),
+        promise=promise,
+    )
+
+
+def totals(tables: Sequence[Table], cells: Sequence[int]) -> list[float]:
+    """Records, and positives of each label, from noisy tables alone.
+
+    Each table counts every record, with the noise of all its cells: their mean, weighted by the inverse.
+    """
+    weights = 1 / (np.array(cells) * [t.noise_moments.count for t in tables])
+    each = [
+        np.concatenate([[t.counts.sum()], t.sums.reshape(len(t.sums), -1).sum(axis=1)]) + t.unknown
+        for t in tables
+    ]
+    mean: list[float] = (weights @ np.array(each) / weights.sum()).tolist()
+    return mean
+
+
+def _without_seed(split: Mapping[str, object] | None) -> Mapping[str, object] | None:
+    """What may be told of a split: whoever knew the seed could tell which record went where."""
+    return split and {name: value for name, value in split.items() if name != "seed"}
