@@ -8,9 +8,9 @@ one with μ = Δ/σ does. The least σ for (ε, δ) is the root of
 
 That is exact for a continuous law. The numbers are released with a *discrete* Gaussian, for which it is off
 by up to a few percent in δ where few numbers are moved, so the scale found is certified: dp-accounting
-composes the privacy loss of the discrete law `moved` times, never below the truth, and as long as it says more
-than ε the scale is raised. Beside OpenDP's own accounting, by ρ-zCDP, that is 7 % less noise at ε = 1 and
-δ = 10⁻⁶; and it holds for the law that was drawn from, where a continuous reckoning alone would not quite.
+composes the privacy loss of the discrete law `moved` times, never below the truth, and as long as it says
+more than ε the scale is raised. Beside OpenDP's own accounting, by ρ-zCDP, that is 7 % less noise at ε = 1
+and δ = 10⁻⁶; and it holds for the law that was drawn from, as a continuous reckoning alone would not quite.
 
 **Laplace noise.** With δ = 0, b = by·moved/ε. With δ above 0, the least b that dp-accounting certifies for
 the composition.

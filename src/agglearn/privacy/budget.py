@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from agglearn.errors import InputError
 from agglearn.runtime.options import at_least
 from agglearn.runtime.speech import option
+
+if TYPE_CHECKING:
+    from agglearn.schema.schema import Schema
 
 MECHANISMS = ("gaussian", "laplace")
 _USUAL_DELTA = 1e-6  # what a promise in ρ is told for, where nobody says
@@ -70,3 +76,56 @@ class Budget:
                 f"{option('delta', f'{self.told_delta:g}')} is not below one in the number of records "
                 f"(1/n = {1 / rows:.2g}): it would allow to give some of them away; choose a hundredth of it"
             )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrivacyOptions(Budget):
+    """How a release is made private; what may be spent stands in :class:`Budget`.
+
+    Attributes
+    ----------
+    epsilon, delta, rho, mechanism, max_records
+        What may be spent.
+    person
+        The column that says whose a record is; without it the promise is for one record.
+    public
+        A public schema, or the path of one: what is known of the columns without the records.
+    assume_public_schema
+        Whether to take a schema that was learnt from the records for public; the file then says so.
+    bounds
+        Public bounds of numeric columns.
+    schema_share
+        The share of the budget for bins and vocabularies, where they are to be paid for.
+    total_epsilon
+        The most that all releases of the same records may spend together.
+    ledger
+        The file where that is written down; by default beside the records, where they are a file.
+    processes
+        How many draw noise side by side; one for each core by default.
+    """
+
+    person: str | None = None
+    public: Schema | str | os.PathLike[str] | None = None
+    assume_public_schema: bool = False
+    bounds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    schema_share: float = 0.1
+    total_epsilon: float | None = None
+    ledger: str | os.PathLike[str] | None = None
+    processes: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "bounds", dict(self.bounds or {}))
+        if self.public is not None and self.assume_public_schema:
+            told = option("assume_public_schema")
+            raise InputError(f"{option('public')} says what is public, so that {told} has nothing to assume")
+        if not 0 < self.schema_share < 1:
+            told = option("schema_share", f"{self.schema_share:g}")
+            raise InputError(f"{told} must be between 0 and 1")
+        if self.total_epsilon is not None and not self.total_epsilon > 0:
+            raise InputError(f"{option('total_epsilon', f'{self.total_epsilon:g}')} must be above 0")
+
+    @property
+    def unit(self) -> str:
+        """Whose privacy it is."""
+        return "record" if self.person is None else "person"

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from agglearn.errors import TableError
-from agglearn.privacy.accounting import Ask, calibrate, told_accounting, uncertified
+from agglearn.privacy.accounting import Ask, uncertified
 from agglearn.privacy.budget import Budget
 from agglearn.privacy.classes import Ints, classes_of, with_classes
 from agglearn.privacy.mechanism import add_noise
@@ -21,51 +20,6 @@ from agglearn.tables.promise import Promise, Spending
 from agglearn.tables.table import Array, Scope, Table
 
 USUAL_DELTA = 1e-6
-
-
-def release(
-    data: AggregatedData,
-    budget: Budget,
-    *,
-    schema: str = "public",
-    unit: str = "record",
-    source: str | None = None,
-    processes: int | None = None,
-    show_progress: bool = False,
-) -> AggregatedData:
-    """Private tables of exact ones.
-
-    Parameters
-    ----------
-    data
-        Exact tables, with a schema that is public or will be said to be assumed so.
-    budget
-        What may be spent.
-    schema
-        How the vocabularies and bins came to be known: ``public`` or ``assumed public``.
-    unit
-        Whose privacy: ``record``, or ``person`` where nobody has more than the budget's ``max_records``.
-    source
-        A name for the records, which all releases of them share.
-    processes, show_progress
-        How many processes draw noise, and whether to show how far they are.
-    """
-    require_exact(data)
-    budget.check_records(data.rows)
-    spent, epsilon = calibrate(budget, [ask_for_tables(data)])
-    promise = Promise(
-        epsilon=epsilon,
-        delta=budget.told_delta,
-        unit=unit,
-        max_records=budget.max_records,
-        spent=tuple(spent),
-        schema=schema,
-        releases=(secrets.token_hex(16),),
-        source=source,
-        accounting=told_accounting(budget),
-        rho=budget.rho,
-    )
-    return noisy_tables(data, spent[-1], promise, processes=processes, show_progress=show_progress)
 
 
 def noisy_tables(
@@ -83,7 +37,7 @@ def noisy_tables(
             numbers, spending.mechanism, spending.scale, processes=processes, show_progress=show_progress
         )
 
-    return _noisy(data, Noise(spending.mechanism, spending.scale, "classes"), draw, promise)
+    return noisy_by(data, Noise(spending.mechanism, spending.scale, "classes"), draw, promise)
 
 
 def simulate(
@@ -132,7 +86,7 @@ def simulate(
         accounting="a simulation from a seed: nothing is promised",
         simulated=True,
     )
-    return _noisy(data, Noise(mechanism, spending.scale, "classes"), draw, promise)
+    return noisy_by(data, Noise(mechanism, spending.scale, "classes"), draw, promise)
 
 
 def require_exact(data: AggregatedData) -> None:
@@ -158,8 +112,8 @@ def ask_for_tables(data: AggregatedData, share: float = 1.0) -> Ask:
     return Ask(f"negatives and positives of {n_tables:,} tables{labels}", numbers, n_labels * n_tables, share)
 
 
-def _noisy(
-    data: AggregatedData, noise: Noise, draw: Callable[[Ints], Ints], promise: Promise | None
+def noisy_by(
+    data: AggregatedData, noise: Noise, draw: Callable[[Ints], Ints], promise: Promise | None = None
 ) -> AggregatedData:
     """All tables with noise on negatives and positives, and totals that follow from them."""
     exact = {scope: classes_of(table, data.schema) for scope, table in data.tables.items()}

@@ -30,6 +30,7 @@ from agglearn.report.document import (
 from agglearn.report.finding import Finding
 from agglearn.tables.data import AggregatedData
 from agglearn.tables.noise import Noise
+from agglearn.tables.promise import Promise
 from agglearn.tables.table import Array, Table
 
 _Apart: TypeAlias = Callable[[Array, Array], npt.NDArray[np.float64]]
@@ -66,6 +67,7 @@ class CheckReport(Finding):
     features: list[dict[str, Any]]
     problems: list[Contradiction] = field(default_factory=list)
     notes: list[Contradiction] = field(default_factory=list)
+    privacy: Promise | None = None
 
     @property
     def ok(self) -> bool:
@@ -96,6 +98,8 @@ class CheckReport(Finding):
             declared = "none" if self.noise_declared is None else f"{self.noise_declared:.3g}"
             found = f"{self.noise_implied:.3g} a cell" if self.noise_implied else "none, all margins agree"
             yield Paragraph(f"noise: {found} (declared: {declared})")
+        if self.privacy is not None:
+            yield Paragraph(str(self.privacy))
         yield from (problem.note("note") for problem in self.notes)
         yield from (problem.note("problem") for problem in self.problems)
         yield Statement("these tables agree" if self.ok else f"{len(self.problems):,} problems found")
@@ -114,7 +118,9 @@ def check(data: AggregatedData) -> CheckReport:
         noise_declared=float(np.median(declared)) if declared else None,
         noise_implied=None,
         features=[],
+        privacy=data.promise,
     )
+    _note_promise(data, report)
     for table in tables:
         _check_numbers(table, data, report)
     sound = [t for t in tables if np.isfinite(t.counts).all() and np.isfinite(t.sums).all()]
@@ -125,6 +131,20 @@ def check(data: AggregatedData) -> CheckReport:
     _describe_features(sound, data, report)
     _note_absent_pairs(data, report)
     return report
+
+
+def _note_promise(data: AggregatedData, report: CheckReport) -> None:
+    """What private tables do not promise."""
+    if data.promise is None:
+        return
+    if data.promise.simulated:
+        message = "the noise is a simulation from a seed, for experiments: it protects nobody"
+        report.notes.append(Contradiction("simulated noise", None, message))
+    elif data.promise.schema == "assumed public":
+        message = (
+            "vocabularies and bins are only assumed to be public: what they tell is outside of the promise"
+        )
+        report.notes.append(Contradiction("schema assumed public", None, message))
 
 
 def _check_numbers(table: Table, data: AggregatedData, report: CheckReport) -> None:
@@ -203,7 +223,8 @@ def _check_margins(tables: list[Table], data: AggregatedData, report: CheckRepor
     if implied < 1e-9 * data.rows:  # rounding of the arithmetic, not of the tables
         implied = 0.0
     declared = report.noise_declared
-    if declared and all(t.noise for t in tables):
+    # A rounding is told by its worst case: what it does to a number hangs on the number.
+    if declared and all(t.noise and "rounding" not in t.noise.law for t in tables):
         # The relative error of a standard deviation from k squares is 1/√(2k); five of those, and a
         # tenth for the margins' sharing of cells.
         slack = 0.1 + 5 / np.sqrt(2 * degrees)

@@ -38,6 +38,8 @@ class Spending:
         several.
     share
         Of the budget, between 0 and 1.
+    delta
+        What of δ was spent on values that come to light by name.
     """
 
     what: str
@@ -47,6 +49,7 @@ class Spending:
     moved: int
     by: int = 1
     share: float = 1.0
+    delta: float = 0.0
 
     @property
     def sensitivity(self) -> float:
