@@ -30,6 +30,7 @@ ROOMS = (
     "records",
     "sql",
     "aggregation",
+    "privacy",
     "receive",
     "field",
     "train",

@@ -27,7 +27,7 @@ from agglearn.records.sources import open_source
 from agglearn.runtime.options import with_keywords
 from agglearn.runtime.speech import option
 from agglearn.schema.features import Categorical
-from agglearn.schema.schema import Label, Schema
+from agglearn.schema.schema import Label, Schema, require_columns
 from agglearn.tables.data import AggregatedData
 from agglearn.tables.promise import Promise, Spending
 from agglearn.tables.scopes import parse_scopes
@@ -233,7 +233,9 @@ def _known(
     columns = Columns(how.features, how.exclude, labels)
     if privacy.public is not None:
         known = read_public(privacy.public, privacy.bounds, how)
-        wanted = columns.feature_names([*known.names, *(label.name for label in labels)])
+        present = [*known.names, *(label.name for label in labels), *([] if lazy else source.columns)]
+        wanted = columns.feature_names(list(dict.fromkeys(present)))
+        require_columns(how.features or [], known.names, "feature")
         known = Known(tuple(c for c in known.columns if c.name in wanted), _same_labels(known.labels, labels))
     else:
         if lazy:

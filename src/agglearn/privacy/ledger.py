@@ -169,7 +169,7 @@ def total_of(promises: Sequence[Promise]) -> Total:
         return Total(0.0, 0.0, 0)
     epsilon = sum(promise.epsilon for promise in promises)
     delta = sum(promise.delta for promise in promises)
-    if len(promises) > 1:
+    if len(promises) > 1 and all(promise.spent for promise in promises):
         spent = _alike([s for promise in promises for s in promise.spent])
         by_name = sum(s.delta for promise in promises for s in promise.spent)
         epsilon = min(epsilon, certified_epsilon(spent, delta - by_name))
