@@ -138,7 +138,7 @@ def aggregate(
     from agglearn.tables.format import save
 
     began = time.perf_counter()
-    targets = targets_of(output, list(parse_split(split)) if split else [])
+    targets = _targets(output, list(parse_split(split)) if split else [])
     coarsening = Coarsening(min_count=min_count, round_to=round_to, random_round=random_round)
     privacy: dict[str, Any] = {
         "delta": delta,
@@ -175,7 +175,8 @@ def aggregate(
         coarsening.refuse_beside_noise()
         privacy |= {"epsilon": epsilon, "rho": rho, "mechanism": mechanism, "max_records": max_records}
         privacy |= {"schema_share": schema_share, "processes": processes}
-        private.aggregate(inputs, names(label), how, PrivacyOptions(**privacy), targets, json)
+        records = open_input(inputs)
+        private.aggregate(records, inputs, names(label), how, PrivacyOptions(**privacy), targets, json)
         return
     result = aggregate_split(open_input(inputs), names(label), how)
     if coarsening:
@@ -189,7 +190,7 @@ def aggregate(
         say(f"{seconds:.1f} s, {rows / seconds:,.0f} records a second")
 
 
-def targets_of(output: str, parts: list[str]) -> dict[str, Path]:
+def _targets(output: str, parts: list[str]) -> dict[str, Path]:
     """Where each part is written: the training one to the name given, the others beside it."""
     from agglearn.runtime.files import output_path, refuse_foreign
     from agglearn.tables.format import FORMAT
@@ -267,7 +268,7 @@ def receive(
     from agglearn.tables.format import load_schema, save
     from agglearn.tables.noise import Noise
 
-    target = targets_of(output, [])["train"]
+    target = _targets(output, [])["train"]
     given: dict[str, Any] = {
         "schema": load_schema(schema) if schema else None,
         "noise": Noise.parse(noise) if noise else None,
@@ -352,7 +353,7 @@ def merge(
     from agglearn.tables.document import tables_document
     from agglearn.tables.format import load, save
 
-    target = targets_of(output, [])["train"]
+    target = _targets(output, [])["train"]
     data = add_up((load(path) for path in inputs), same_people=same_people)
     save(data, target)
     show(tables_document(data, str(target)), json)

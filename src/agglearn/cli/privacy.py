@@ -1,4 +1,4 @@
-"""Verbs about private tables: noise, spent; and the options that aggregate shares with them."""
+"""Verbs about private tables: noise, plan, spent; and the options that aggregate shares with them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from agglearn.cli.app import Json, app, show
+from agglearn.cli.app import Json, Threads, app, names, show
 from agglearn.errors import InputError
 from agglearn.privacy.budget import PrivacyOptions
 
@@ -69,6 +69,7 @@ def bounds_of(options: list[str]) -> dict[str, tuple[float, float]]:
 
 
 def aggregate(
+    records: Any,
     inputs: list[str],
     labels: list[str],
     how: AggregateOptions,
@@ -78,7 +79,6 @@ def aggregate(
 ) -> None:
     """What the verb aggregate does where the tables are to be private."""
     from agglearn.aggregation.database import split_database_input
-    from agglearn.cli.data import open_input
     from agglearn.privacy.api import prepare_records
     from agglearn.privacy.ledger import ledger_beside
     from agglearn.tables.format import save
@@ -86,7 +86,7 @@ def aggregate(
     database = split_database_input(inputs[0]) if len(inputs) == 1 else None
     if database is not None and privacy.ledger is None:
         privacy = replace(privacy, ledger=ledger_beside(database[0]))
-    prepared = prepare_records(open_input(inputs), labels, how, privacy)
+    prepared = prepare_records(records, labels, how, privacy)
     with prepared.booked(", ".join(map(str, targets.values()))):
         for part, path in targets.items():
             save(prepared.result.parts[part], path)
@@ -118,13 +118,14 @@ def noise(
     With --epsilon every number that leaves is noisy, and the file says what is promised. --min-count,
     --round-to and --random-round promise nothing.
     """
-    from agglearn.cli.data import targets_of
     from agglearn.privacy.api import prepare_tables
     from agglearn.privacy.coarse import Coarsening, coarsened
+    from agglearn.runtime.files import output_path, refuse_foreign
     from agglearn.tables.document import tables_document
-    from agglearn.tables.format import load, save
+    from agglearn.tables.format import FORMAT, load, save
 
-    target = targets_of(output, [])["train"]
+    target = output_path(output, ".agg")
+    refuse_foreign(target, FORMAT)
     coarsening = Coarsening(min_count=min_count, round_to=round_to, random_round=random_round)
     options: dict[str, Any] = {"delta": delta, "public": public, "assume_public_schema": assume_public_schema}
     if not wants_privacy(epsilon, rho, **options, total_epsilon=total_epsilon, ledger=ledger):
@@ -174,6 +175,60 @@ def _ledger_lines(prepared: Prepared) -> list[Block]:
     from agglearn.privacy.document import ledger_blocks
 
     return [block for ledger in prepared.ledgers for block in ledger_blocks(ledger)]
+
+
+@app.command()
+def plan(
+    inputs: Annotated[
+        list[str], typer.Argument(metavar="INPUT...", help="Files of records, or an .agg of exact tables.")
+    ],
+    epsilon: Annotated[str, typer.Option(help="Budgets to try, with commas.")] = "0.3,1,3,10",
+    delta: Annotated[float, typer.Option(help="The δ of each.")] = 1e-6,
+    mechanism: Mechanism = PrivacyOptions.mechanism,
+    max_records: MaxRecords = PrivacyOptions.max_records,
+    label: Annotated[str | None, typer.Option(help="Column to predict.")] = None,
+    positive: Annotated[str | None, typer.Option(help="Its positive value, where it is not 0/1.")] = None,
+    features: Annotated[list[str] | None, typer.Option(help="Feature columns (default: all others).")] = None,
+    exclude: Annotated[list[str] | None, typer.Option(help="Columns to leave out; * matches.")] = None,
+    schema: Annotated[str | None, typer.Option(help="Code by this schema file or .agg.")] = None,
+    bins: Annotated[int | None, typer.Option(help="Bins of a numeric column.")] = None,
+    tables: Annotated[str, typer.Option(help="pairs, singles, triples, a*b*c, with commas.")] = "pairs",
+    seeds: Annotated[int, typer.Option(help="Noises to try each budget with.")] = 3,
+    threads: Threads = None,
+    json: Json = False,
+) -> None:
+    """Say what a budget would buy before it is spent, by simulation; for the holder's eyes only.
+
+    Noise is drawn, fitted to and judged for each budget and a few choices of tables. Nothing is released, and
+    nothing is written down as spent.
+    """
+    from agglearn.aggregation.options import AggregateOptions
+    from agglearn.plan import plan_records, plan_tables
+    from agglearn.runtime.files import MANIFEST
+    from agglearn.tables.format import load
+
+    try:
+        epsilons = [float(e) for e in names([epsilon])]
+    except ValueError:
+        raise InputError(f"--epsilon {epsilon!r} is not a list of numbers such as 0.3,1,3") from None
+    budget: dict[str, Any] = {"epsilons": epsilons, "delta": delta, "mechanism": mechanism}
+    budget |= {"max_records": max_records, "seeds": seeds, "threads": threads}
+    if len(inputs) == 1 and (Path(inputs[0]) / MANIFEST).is_file():
+        found = plan_tables(load(inputs[0]), label, show_progress=not json, **budget)
+    else:
+        if label is None:
+            raise InputError("records need --label: the column to predict")
+        how = AggregateOptions(
+            positive=positive,
+            features=names(features) if features else None,
+            exclude=names(exclude),
+            schema=schema,
+            bins=bins,
+            tables=tables,
+            show_progress=not json,
+        )
+        found = plan_records(inputs, label, how, **budget)
+    show(found.document(), json)
 
 
 @app.command()

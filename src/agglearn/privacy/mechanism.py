@@ -43,11 +43,6 @@ def measurement(mechanism: str, scale: float) -> Any:
     return make_gaussian(numbers, l2_distance(T="f64"), scale)
 
 
-def noised(numbers: Ints, mechanism: str, scale: float) -> Ints:
-    """The numbers with noise on each, drawn in this process."""
-    return np.array(measurement(mechanism, scale)(numbers.tolist()), np.int64)
-
-
 def add_noise(
     numbers: Ints,
     mechanism: str,
@@ -69,7 +64,7 @@ def add_noise(
     show_progress
         Whether to show on the terminal how far it is.
     """
-    measurement(mechanism, scale)  # names the missing part, or refuses the scale, before anything is begun
+    noisy = measurement(mechanism, scale)  # names the missing part before anything is begun
     flat = np.ascontiguousarray(numbers.reshape(-1), np.int64)
     blocks = [flat[at : at + _BLOCK] for at in range(0, len(flat), _BLOCK)]
     workers = thread_count(processes)
@@ -79,7 +74,7 @@ def add_noise(
         if workers == 1:
             found = []
             for block in blocks:
-                found.append(noised(block, mechanism, scale))
+                found.append(np.array(noisy(block.tolist()), np.int64))
                 advance(len(block))
         else:
             found = _in_processes(blocks, mechanism, scale, workers, advance)
