@@ -14,7 +14,7 @@ import pytest
 from scipy.stats import beta, chisquare, norm
 
 from agglearn.aggregation.api import aggregate
-from agglearn.privacy import api, mechanism, release
+from agglearn.privacy import api, mechanism, release, selection
 from agglearn.privacy.accounting import (
     Ask,
     calibrate,
@@ -328,7 +328,7 @@ def told_apart(scale_factor: float, law: str, trials: int = 1200) -> float:
     [spending], epsilon = calibrate(budget, [ask_for_tables(here)])
     spending = replace(spending, scale=spending.scale * scale_factor)
     promise = Promise(epsilon, 1e-3, spent=(spending,))
-    direction = everything(here) - everything(there)
+    of_here, of_there = everything(here), everything(there)
 
     def statistics(data: AggregatedData) -> Floats:
         """Log-likelihood ratios of one data set against the other, of many releases."""
@@ -346,14 +346,14 @@ def told_apart(scale_factor: float, law: str, trials: int = 1200) -> float:
                     for t in noisy.tables.values()
                 ]
             )
-            a, b = numbers - everything(here), numbers - everything(there)
+            a, b = numbers - of_here, numbers - of_there
             if law == "gaussian":
                 found.append(float((b**2 - a**2).sum() / (2 * spending.scale**2)))
             else:
                 found.append(float((np.abs(b) - np.abs(a)).sum() / spending.scale))
         return np.array(found)
 
-    assert np.abs(direction).sum() == 3
+    assert np.abs(of_here - of_there).sum() == 3
     with_it, without_it = statistics(here), statistics(there)
     best = 0.0
     thresholds = (0.25, 0.5, 0.75, 1.0)  # chosen beforehand, so that confidence is what it says
@@ -441,3 +441,45 @@ def test_several_labels_have_the_noise_they_say() -> None:
             covariance = np.cov(row, off_count)[0, 1]
             spread = np.sqrt(moments.count * moments.sum / n)
             assert abs(covariance - moments.covariance) < 5 * spread
+
+
+# --- only common cells -----------------------------------------------------------------------------
+
+
+def test_a_cell_that_one_record_brought_about_hardly_ever_comes_to_light() -> None:
+    # By the law itself: the count is noisy by a discrete Gaussian for either class, whatever the record is.
+    for labels, by in product((1, 2), (1, 3)):
+        spending = Spending("", "gaussian", 6.0, 0, 4 * labels, by, delta=1e-5)
+        floor = selection.threshold(spending, 3, labels)
+        p = discrete("gaussian", 6.0, 120)
+        law = np.ones(1)
+        for _ in range(2 * labels):
+            law = np.convolve(law, p)
+        values = np.arange(len(law)) - len(law) // 2
+        seen = float(law[by + values / labels >= floor].sum())
+        assert seen * by * 3 <= 1e-5  # so many cells a person may bring about, in each of three tables
+        assert seen * by * 3 > 1e-8  # and the threshold is not far too high
+
+
+def test_common_cells_are_released_with_their_noise_and_the_others_are_withheld_alike() -> None:
+    exact = exact_tables(60)
+    privacy = PrivacyOptions(epsilon=2.0, delta=1e-5, cells="common", assume_public_schema=True)
+    raised = {scope: replace(t, counts=t.counts * 40, sums=t.sums * 40) for scope, t in exact.tables.items()}
+    exact = replace(exact, tables=raised, rows=exact.rows * 40, positives=(exact.positives[0] * 40,))
+    noisy = api.release_tables(exact, privacy)
+    assert noisy.promise is not None
+    [spending] = noisy.promise.spent
+    assert spending.moved == 4  # three tables, and the totals
+    assert spending.numbers == 0  # how many cells have records is not told
+    assert spending.delta == pytest.approx(1e-6)
+    assert certified_epsilon([spending], 9e-6) <= 2.0
+    assert noisy.floor == pytest.approx(selection.threshold(spending, 3, 1))
+    table, true = noisy.tables["a", "b"], exact.tables["a", "b"]
+    assert noisy.floor is not None
+    assert table.measured is not None
+    assert table.measured[true.counts >= noisy.floor + 8 * spending.scale].all()
+    assert not table.measured[true.counts == 0].any()
+    assert (table.counts[~table.measured] == 0).all()
+    off = (table.counts - true.counts)[table.measured]
+    assert 0.6 < off.std() / (np.sqrt(2) * spending.scale) < 1.2  # less where it had to reach the threshold
+    assert abs(noisy.rows - exact.rows) < 5 * np.sqrt(2) * spending.scale

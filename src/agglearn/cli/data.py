@@ -118,6 +118,7 @@ def aggregate(
     schema_share: Annotated[
         float, typer.Option(help="Share of the budget for bins and values that are not public.")
     ] = PrivacyOptions.schema_share,
+    cells: private.CellsAsked = PrivacyOptions.cells,
     total_epsilon: private.TotalEpsilon = None,
     ledger: private.LedgerFile = None,
     processes: private.Processes = None,
@@ -174,7 +175,7 @@ def aggregate(
     if private.wants_privacy(epsilon, rho, **privacy):
         coarsening.refuse_beside_noise()
         privacy |= {"epsilon": epsilon, "rho": rho, "mechanism": mechanism, "max_records": max_records}
-        privacy |= {"schema_share": schema_share, "processes": processes}
+        privacy |= {"schema_share": schema_share, "processes": processes, "cells": cells}
         records = open_input(inputs)
         private.aggregate(records, inputs, names(label), how, PrivacyOptions(**privacy), targets, json)
         return

@@ -31,6 +31,9 @@ Public = Annotated[
 AssumePublic = Annotated[
     bool, typer.Option("--assume-public-schema", help="Take a schema learnt from the records for public.")
 ]
+CellsAsked = Annotated[
+    str, typer.Option("--cells", help="all, or only common ones: for far more cells than records.")
+]
 TotalEpsilon = Annotated[
     float | None, typer.Option(help="The most ε of all releases of these records; kept in the ledger.")
 ]
@@ -105,6 +108,7 @@ def noise(
     max_records: MaxRecords = PrivacyOptions.max_records,
     public: Public = None,
     assume_public_schema: AssumePublic = False,
+    cells: CellsAsked = PrivacyOptions.cells,
     total_epsilon: TotalEpsilon = None,
     ledger: LedgerFile = None,
     processes: Processes = None,
@@ -143,6 +147,7 @@ def noise(
         rho=rho,
         mechanism=mechanism,
         max_records=max_records,
+        cells=cells,
         total_epsilon=total_epsilon,
         ledger=ledger,
         processes=processes,

@@ -21,6 +21,7 @@ from agglearn.privacy.ledger import Ledger, Total, ledger_beside
 from agglearn.privacy.persons import bounded
 from agglearn.privacy.public import Known, ToLearn, first_learnt, read_public, require_public, told_columns
 from agglearn.privacy.release import ask_for_tables, noisy_tables, require_exact
+from agglearn.privacy.selection import DELTA_SHARE, ask_for_common, common_cells
 from agglearn.records.learn import ColumnNote, check_told
 from agglearn.records.roles import Columns, make_labels
 from agglearn.records.sources import open_source
@@ -109,14 +110,31 @@ def prepare_tables(
         )
     schema = _how_known(data.schema, privacy)
     privacy.check_records(data.rows)
-    spent, epsilon = calibrate(privacy, [ask_for_tables(data)])
+    spent, epsilon = calibrate(privacy, [_ask(data, privacy)], _for_cells(privacy))
+    spent[-1] = replace(spent[-1], delta=_for_cells(privacy))
     ledgers = _ledgers(beside, privacy)
     unit = "record" if privacy.max_records == 1 else "person"
     promise = _promise(privacy, epsilon, spent, schema, unit, ledgers)
     for ledger in ledgers:
         ledger.check(promise, privacy.total_epsilon)
-    noisy = noisy_tables(data, spent[-1], promise, processes=privacy.processes, show_progress=show_progress)
+    noisy = _noisy(data, spent[-1], promise, privacy, show_progress)
     return Prepared(Aggregation({"train": noisy}, [], {}), promise, ledgers, privacy.total_epsilon)
+
+
+def _ask(data: AggregatedData, privacy: PrivacyOptions) -> Ask:
+    return ask_for_common(data) if privacy.cells == "common" else ask_for_tables(data)
+
+
+def _for_cells(privacy: PrivacyOptions) -> float:
+    """What of δ is set aside for cells that come to light."""
+    return privacy.told_delta * DELTA_SHARE if privacy.cells == "common" else 0.0
+
+
+def _noisy(
+    data: AggregatedData, spending: Spending, promise: Promise, privacy: PrivacyOptions, show_progress: bool
+) -> AggregatedData:
+    release = common_cells if privacy.cells == "common" else noisy_tables
+    return release(data, spending, promise, processes=privacy.processes, show_progress=show_progress)
 
 
 def _how_known(schema: Schema, privacy: PrivacyOptions) -> str:
@@ -175,14 +193,16 @@ def _count(
         )
     if known is None:
         exact = aggregate_split(source, label, how)
-        asks = [ask_for_tables(exact.train)]
+        asks = [_ask(exact.train, privacy)]
     else:
         n_labels = len(make_labels(label, how.positive))
         n_tables = len(parse_scopes(how.tables, _names_only(known.names)))
-        asks = [Ask("tables", 0, n_labels * n_tables, 1 - share)]
+        extra = 1 if privacy.cells == "common" else 0  # the totals
+        asks = [Ask("tables", 0, n_labels * (n_tables + extra), 1 - share)]
     if paid:
         asks.insert(0, _ask_for_columns(paid, share))
-    spent, epsilon = calibrate(privacy, asks, by_name)
+    spent, epsilon = calibrate(privacy, asks, by_name + _for_cells(privacy))
+    spent[-1] = replace(spent[-1], delta=_for_cells(privacy))
     if paid:
         spent[0] = replace(spent[0], delta=by_name)
     schema = "assumed public" if known is None else "paid for" if paid else "public"
@@ -197,13 +217,11 @@ def _count(
         given = replace(how, schema=Schema(features, labels), features=None, exclude=())
         exact = aggregate_split(source, label, given)
     privacy.check_records(sum(part.rows for part in exact.parts.values()))
-    asked = ask_for_tables(exact.train)
+    asked = _ask(exact.train, privacy)
     spent[-1] = replace(spent[-1], what=asked.what, numbers=asked.numbers * len(exact.parts))
     promise = replace(promise, spent=tuple(spent))
     parts = {
-        name: noisy_tables(
-            part, spent[-1], promise, processes=privacy.processes, show_progress=how.show_progress
-        )
+        name: _noisy(part, spent[-1], promise, privacy, how.show_progress)
         for name, part in exact.parts.items()
     }
     return Prepared(Aggregation(parts, notes, {}), promise, ledgers, privacy.total_epsilon)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from agglearn.schema.schema import Schema
 
 MECHANISMS = ("gaussian", "laplace")
+CELLS = ("all", "common")
 _USUAL_DELTA = 1e-6  # what a promise in ρ is told for, where nobody says
 
 
@@ -96,6 +97,9 @@ class PrivacyOptions(Budget):
         Public bounds of numeric columns.
     schema_share
         The share of the budget for bins and vocabularies, where they are to be paid for.
+    cells
+        ``all`` cells get noise and are released, or only ``common`` ones: those of a noisy count above a
+        threshold that takes a tenth of δ. For tables with far more cells than records.
     total_epsilon
         The most that all releases of the same records may spend together.
     ledger
@@ -109,6 +113,7 @@ class PrivacyOptions(Budget):
     assume_public_schema: bool = False
     bounds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     schema_share: float = 0.1
+    cells: str = CELLS[0]
     total_epsilon: float | None = None
     ledger: str | os.PathLike[str] | None = None
     processes: int | None = None
@@ -122,6 +127,10 @@ class PrivacyOptions(Budget):
         if not 0 < self.schema_share < 1:
             told = option("schema_share", f"{self.schema_share:g}")
             raise InputError(f"{told} must be between 0 and 1")
+        if self.cells not in CELLS:
+            raise InputError(f"{option('cells', repr(self.cells))} is not {' or '.join(CELLS)}")
+        if self.cells == "common" and self.mechanism != "gaussian":
+            raise InputError(f"{option('cells', 'common')} is for Gaussian noise only")
         if self.total_epsilon is not None and not self.total_epsilon > 0:
             raise InputError(f"{option('total_epsilon', f'{self.total_epsilon:g}')} must be above 0")
 

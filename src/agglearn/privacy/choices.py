@@ -1,8 +1,8 @@
 """Other tables than those given, which cost less of a budget.
 
 Half of the pairs (picked by the order of the columns, so that the choice itself tells nothing of the
-records), single features, and bins half as fine. The same budget puts less noise on fewer tables, and on larger
-cells it matters less.
+records), single features, and bins half as fine. The same budget puts less noise on fewer tables, and on
+larger cells it matters less.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from agglearn.privacy.classes import Ints, classes_of, with_classes
 from agglearn.privacy.mechanism import add_noise
 from agglearn.runtime.options import check_seed
 from agglearn.runtime.random import Use, generator
+from agglearn.tables.cells import DenseCells, HashedCells
 from agglearn.tables.data import AggregatedData
 from agglearn.tables.noise import Noise
 from agglearn.tables.promise import Promise, Spending
@@ -97,6 +98,11 @@ def require_exact(data: AggregatedData) -> None:
             "people for less; start from the exact tables"
         )
     for table in data.tables.values():
+        if not isinstance(table.cells, DenseCells | HashedCells):
+            raise TableError(
+                f"table {table.title} lists only cells that were seen, which tells of the records: aggregate "
+                "them into tables with a cell for every combination, or hashed ones"
+            )
         if not table.exact or table.measured is not None:
             raise TableError(
                 f"table {table.title} is not exact: it has noise, withheld cells or fractions already, and "
@@ -130,7 +136,7 @@ def noisy_by(
         tables=tables,
         rows=rows,
         positives=tuple(positives),
-        split=_without_seed(data.split),
+        split=without_seed(data.split),
         promise=promise,
     )
 
@@ -149,6 +155,6 @@ def totals(tables: Sequence[Table], cells: Sequence[int]) -> list[float]:
     return mean
 
 
-def _without_seed(split: Mapping[str, object] | None) -> Mapping[str, object] | None:
+def without_seed(split: Mapping[str, object] | None) -> Mapping[str, object] | None:
     """What may be told of a split: whoever knew the seed could tell which record went where."""
     return split and {name: value for name, value in split.items() if name != "seed"}

@@ -32,7 +32,7 @@ class Spending:
     scale
         Of the noise on each number.
     numbers
-        How many there are.
+        How many there are; 0 where that is not to be told.
     moved, by
         How many of them one record moves, and by how much at most: by more than one where a person may have
         several.
