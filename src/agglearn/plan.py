@@ -7,18 +7,19 @@ Beside the tables given, others that cost less are tried (:mod:`agglearn.privacy
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from agglearn.aggregation.api import aggregate_split
 from agglearn.aggregation.options import AggregateOptions
 from agglearn.errors import InputError, TableError
 from agglearn.judge.evaluate import evaluate
+from agglearn.model.draw import sample
 from agglearn.model.fitting import fit
-from agglearn.model.model import Model
 from agglearn.privacy.budget import Budget
 from agglearn.privacy.choices import choices_of
 from agglearn.privacy.release import USUAL_DELTA, require_exact, simulate
@@ -43,17 +44,15 @@ from agglearn.runtime.progress import meter
 from agglearn.tables.data import AggregatedData
 from agglearn.tables.table import Scope
 from agglearn.train.settings import FitSettings
-from agglearn.trust.score import score_tables
 
 EPSILONS = (0.3, 1.0, 3.0, 10.0)
 SETTINGS = FitSettings(chains=5000, iterations=150)
 """A fit that is quick, and near enough to a full one to compare choices by."""
 
 _TEST = "test"
+_DRAWN = 20_000  # records to judge on where there are tables only
 _BAR = 40  # places of the longest bar
 _BLOCKS = " ▏▎▍▌▋▊▉█"
-
-Judge = Callable[[Model, AggregatedData], float]
 
 
 @dataclass(frozen=True)
@@ -237,21 +236,14 @@ def plan_records(
         part = assign(start, batch.num_rows, options.seed, options.split)
         kept.append(batch.filter(part == 1))
         start += batch.num_rows
-    held_out = FrameSource(_table_of(kept))
-
-    def judge(model: Model, exact: AggregatedData) -> float:
-        return evaluate(model, held_out, threads)[0].nllh
-
+    held_out = FrameSource(_table_of([pa.Table.from_batches([batch]) for batch in kept]))
     told = f"on {held_out.table.num_rows:,} records held out"
     budgets = _budgets(epsilons, delta, mechanism, max_records)
-    return _plan(train, label, budgets, seeds, judge, told, threads, options.show_progress)
+    return _plan(train, label, budgets, seeds, held_out, told, threads, options.show_progress)
 
 
-def _table_of(batches: Sequence[Any]) -> Any:
-    import pyarrow as pa
-
-    plain = [pa.Table.from_batches([batch]).unify_dictionaries() for batch in batches]
-    return pa.concat_tables(plain, promote_options="permissive").unify_dictionaries()
+def _table_of(parts: Sequence[Any]) -> Any:
+    return pa.concat_tables(parts, promote_options="permissive").unify_dictionaries()
 
 
 def plan_tables(
@@ -266,7 +258,9 @@ def plan_tables(
     threads: int | None = None,
     show_progress: bool = False,
 ) -> Plan:
-    """What budgets would buy, judged by the exact tables themselves: too high by what a fit learns by heart.
+    """What budgets would buy, judged on records drawn from a field that is fitted to the exact tables.
+
+    That field is taken for the truth: what it missed of the records, no budget buys here.
 
     Parameters
     ----------
@@ -277,14 +271,13 @@ def plan_tables(
     show_progress
         Whether to show on the terminal how far it is.
     """
-    name = data.schema.label_names[data.label_index(label)]
-
-    def judge(model: Model, exact: AggregatedData) -> float:
-        return score_tables(model, exact, threads=threads).nllh
-
     budgets = _budgets(epsilons, delta, mechanism, max_records)
-    told = "by the same exact tables (a little too high)"
-    return _plan(data, name, budgets, seeds, judge, told, threads, show_progress)
+    require_exact(data)
+    name = data.schema.label_names[data.label_index(label)]
+    truth = fit(data, SETTINGS, label=name, threads=threads)
+    drawn = FrameSource(_table_of(list(sample(truth, _DRAWN, threads=threads))))
+    told = f"on {_DRAWN:,} records drawn from a field fitted to the exact tables"
+    return _plan(data, name, budgets, seeds, drawn, told, threads, show_progress)
 
 
 def _budgets(epsilons: Sequence[float], delta: float, mechanism: str, max_records: int) -> list[Budget]:
@@ -301,7 +294,7 @@ def _plan(
     label: str,
     budgets: Sequence[Budget],
     seeds: int,
-    judge: Judge,
+    judged_on: FrameSource,
     judged: str,
     threads: int | None,
     show_progress: bool,
@@ -312,17 +305,17 @@ def _plan(
     outcomes = []
     with meter("fitting", len(choices) * (1 + len(budgets) * seeds), "fits", show=show_progress) as advance:
 
-        def nllh(tables: AggregatedData, exact: AggregatedData, seed: int) -> float:
+        def nllh(tables: AggregatedData, seed: int) -> float:
             try:
                 model = fit(tables, replace(SETTINGS, seed=seed), label=label, threads=threads)
-                return judge(model, exact)
+                return evaluate(model, judged_on, threads)[0].nllh
             except TableError:  # so much noise that no positive is left, or no record
                 return 0.0
             finally:
                 advance(1)
 
         for name, exact in choices.items():
-            outcomes.append(Outcome(name, None, 0.0, (nllh(exact, exact, 0),)))
+            outcomes.append(Outcome(name, None, 0.0, (nllh(exact, 0),)))
             for budget in budgets:
                 assert budget.epsilon is not None
                 epsilon, scores, sigma = budget.epsilon, [], 0.0
@@ -332,7 +325,7 @@ def _plan(
                     )
                     noise = next(iter(noisy.tables.values())).noise
                     sigma = noise.sigma if noise else 0.0
-                    scores.append(nllh(noisy, exact, seed))
+                    scores.append(nllh(noisy, seed))
                 outcomes.append(Outcome(name, epsilon, sigma, tuple(scores)))
     tables = {name: tuple(exact.tables) for name, exact in choices.items()}
     return Plan(tuple(outcomes), tables, budgets[0].told_delta, budgets[0].mechanism, judged)

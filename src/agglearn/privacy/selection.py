@@ -91,7 +91,7 @@ def common_cells(
 
 
 def _present(table: Table, numbers: Ints, data: AggregatedData) -> Flags:
-    present = numbers[0].sum(axis=0) > 0
+    present: Flags = numbers[0].sum(axis=0) > 0
     if has_unknown(table, data.schema):
         present[-1] = True
     return present
