@@ -402,6 +402,16 @@ def test_merged_parts_of_other_people_promise_the_largest_and_of_the_same_the_su
     assert sigmas[2] == pytest.approx(np.hypot(sigmas[0], sigmas[1]))
 
 
+def test_parts_of_one_release_promise_what_it_did_whoever_is_in_them(shop: Path, run_cli: Any) -> None:
+    run_cli(
+        "aggregate", "shop.csv", *FILE, "--public", "public.json", *BUDGET, "--split", "b=0.5", "-o", "a.agg"
+    )
+    run = run_cli("merge", "a.agg", "a.b.agg", "--same-people", "-o", "both.agg")
+    assert run.code == 0
+    assert "private: ε = 1, δ = 1e-06 for one record" in run.out
+    assert run_cli("merge", "a.agg", "a.agg", "-o", "twice.agg").code == 2
+
+
 def test_private_and_exact_parts_are_not_merged() -> None:
     with pytest.raises(TableError, match="private tables and tables that promise nothing"):
         _ = release_tables(exact(), ASSUMED) + exact()

@@ -163,7 +163,7 @@ class Plan(Finding):
             row: list[Value] = [choice, len(scopes)]
             for epsilon in self.epsilons:
                 found = self.outcome(choice, epsilon)
-                row.append(Measured(found.mean, found.spread))
+                row.append(Measured(found.mean, found.spread) if len(found.nllh) > 1 else found.mean)
             rows.append((*row, self.outcome(choice, None).mean))
         yield Grid(columns, tuple(rows))
         yield Paragraph(

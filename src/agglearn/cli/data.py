@@ -350,6 +350,7 @@ def merge(
     json: Json = False,
 ) -> None:
     """Add up tables that were aggregated from disjoint records."""
+    from agglearn.report.document import Statement
     from agglearn.tables.data import merge as add_up
     from agglearn.tables.document import tables_document
     from agglearn.tables.format import load, save
@@ -357,7 +358,10 @@ def merge(
     target = _targets(output, [])["train"]
     data = add_up((load(path) for path in inputs), same_people=same_people)
     save(data, target)
-    show(tables_document(data, str(target)), json)
+    document = tables_document(data, str(target))
+    if data.promise is not None:
+        document = document.followed_by(Statement(str(data.promise)), privacy=data.promise.to_json())
+    show(document, json)
 
 
 @app.command()

@@ -156,7 +156,7 @@ def prepare_records(
 ) -> Prepared:
     """Private tables of records, not yet written down."""
     _refuse(how, privacy)
-    if how.split:
+    if how.split or how.target_encode:
         # Whoever knew the seed could tell which record went where: a fresh one, which nobody is told.
         how = replace(how, seed=secrets.randbits(63))
     source: Any = data

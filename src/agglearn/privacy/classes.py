@@ -7,8 +7,6 @@ numbers, whatever the order of the tables, and whether their cells are hashed.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import numpy.typing as npt
 
@@ -54,10 +52,12 @@ def with_classes(table: Table, classes: Array, noise: Noise) -> Table:
     sums = (counts + positives - negatives) / 2
     n = table.n_cells
     unknown = np.concatenate([counts[n:], *sums[:, n:]]) if len(counts) > n else np.zeros(1 + len(sums))
-    return replace(
-        table,
+    # Made anew, so that nothing else the exact table may hold comes along.
+    return Table(
+        features=table.features,
         counts=counts[:n].reshape(table.counts.shape),
         sums=sums[:, :n].reshape(table.sums.shape),
         unknown=unknown,
+        cells=table.cells,
         noise=noise,
     )

@@ -100,8 +100,12 @@ def _in_processes(
                 advance(len(block))
 
     with ThreadPoolExecutor(workers, thread_name_prefix="agglearn-noise") as pool:
-        for done in [pool.submit(serve, worker) for worker in range(workers)]:
-            done.result()
+        try:
+            for done in [pool.submit(serve, worker) for worker in range(workers)]:
+                done.result()
+        except BaseException:
+            waiting.clear()  # whoever is at a block ends it, and takes no other
+            raise
     return found
 
 

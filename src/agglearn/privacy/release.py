@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -131,8 +130,9 @@ def noisy_by(
         at += numbers.size
     tables = {scope: with_classes(data.tables[scope], classes[scope], noise) for scope in exact}
     rows, *positives = totals(list(tables.values()), [c.shape[-1] for c in classes.values()])
-    return replace(
-        data,
+    # Made anew, so that nothing else the exact data may hold comes along.
+    return AggregatedData(
+        schema=data.schema,
         tables=tables,
         rows=rows,
         positives=tuple(positives),

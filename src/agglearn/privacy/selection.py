@@ -78,8 +78,8 @@ def common_cells(
         tables[scope] = _above(with_classes(data.tables[scope], classes, noise), present[scope], floor)
     negatives, positives = drawn[at:].reshape(totals.shape).T.astype(np.float64)
     rows = float((negatives + positives).mean())
-    return replace(
-        data,
+    return AggregatedData(
+        schema=data.schema,
         tables=tables,
         rows=rows,
         positives=tuple(((rows + positives - negatives) / 2).tolist()),

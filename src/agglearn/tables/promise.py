@@ -109,21 +109,21 @@ class Promise:
         """The promise of two releases together: of other people's records, or of the same people's.
 
         A person who is in one of them only has the worse of the two promises; of one who may be in both, what
-        can be told adds up.
+        can be told adds up. Parts of one release were promised together already.
         """
         if self.unit != other.unit:
             raise TableError(
                 "a release that protects records and one that protects persons cannot be put together"
             )
-        if self.releases and set(self.releases) & set(other.releases) and same_people:
-            raise TableError("the same release stands twice among the parts")
-        together: Callable[..., Any] = add if same_people else max
+        apart = not self.releases or set(self.releases) != set(other.releases)
+        adds_up = same_people and apart
+        together: Callable[..., Any] = add if adds_up else max
         return replace(
             self,
             epsilon=together(self.epsilon, other.epsilon),
             delta=together(self.delta, other.delta),
             max_records=together(self.max_records, other.max_records),
-            spent=self.spent + tuple(s for s in other.spent if s not in self.spent or same_people),
+            spent=self.spent + tuple(s for s in other.spent if s not in self.spent or adds_up),
             schema=max(self.schema, other.schema, key=SCHEMAS.index),
             releases=tuple(dict.fromkeys(self.releases + other.releases)),
             source=self.source if self.source == other.source else None,
