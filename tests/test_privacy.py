@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -372,6 +374,27 @@ def test_a_release_that_could_not_be_written_is_not_counted(tmp_path: Path) -> N
         pass
     with pytest.raises(InputError, match="the budget is spent"):
         Ledger.read(path).check(replace(promise, releases=("t",)), None)
+
+
+def test_of_two_releases_at_once_the_second_sees_the_first(tmp_path: Path) -> None:
+    path = tmp_path / "x.ledger.jsonl"
+    inside, refused = [], []
+
+    def release(name: str) -> None:
+        try:
+            with Ledger.read(path).spending(Promise(1.0, 1e-6, releases=(name,)), 1.5, name):
+                inside.append(name)
+                time.sleep(0.05)
+        except InputError:
+            refused.append(name)
+
+    threads = [threading.Thread(target=release, args=(f"r{i}",)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (len(inside), len(refused)) == (1, 3)
+    assert [promise.releases for promise in Ledger.read(path).promises] == [(inside[0],)]
 
 
 def test_releases_of_different_kinds_add_up_no_better_than_they_should() -> None:

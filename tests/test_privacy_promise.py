@@ -25,7 +25,7 @@ from agglearn.privacy.accounting import (
 )
 from agglearn.privacy.budget import Budget, PrivacyOptions
 from agglearn.privacy.classes import classes_of
-from agglearn.privacy.learn import _Leaves, _Values, moved
+from agglearn.privacy.learn import Leaves, Values, moved
 from agglearn.privacy.persons import bounded
 from agglearn.privacy.public import ToLearn
 from agglearn.privacy.release import ask_for_tables, noisy_tables, simulate
@@ -142,10 +142,10 @@ def test_what_bins_and_values_are_learnt_from_moves_as_it_was_reckoned() -> None
         table = to_arrow(columns)
         found: dict[str, dict[Any, int]] = {}
         for column in (ages, scores):
-            leaves = _Leaves(column)
+            leaves = Leaves(column)
             leaves.add(table[column.name])
             found[column.name] = dict(enumerate(np.concatenate(leaves.tree()).tolist()))
-        values = _Values(colours)
+        values = Values(colours)
         values.add(table["colour"])
         return {**found, "colour": dict(values.counts)}
 

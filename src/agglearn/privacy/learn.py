@@ -52,7 +52,7 @@ def moved(column: ToLearn) -> int:
 
 
 @dataclass
-class _Leaves:
+class Leaves:
     """Records in each leaf of a numeric column."""
 
     column: ToLearn
@@ -78,7 +78,7 @@ class _Leaves:
         return found
 
 
-class _Values:
+class Values:
     """How many records have each value of a categorical column."""
 
     def __init__(self, column: ToLearn) -> None:
@@ -102,17 +102,17 @@ def learn_columns(
     show_progress: bool = False,
 ) -> dict[str, tuple[Feature, ColumnNote]]:
     """What columns are coded by, learnt with the noise that was reckoned for it."""
-    seen = {c.name: _Values(c) if c.bounds is None else _Leaves(c) for c in columns}
+    seen = {c.name: Values(c) if c.bounds is None else Leaves(c) for c in columns}
     with meter("reading columns", source.rows, show=show_progress) as advance:
         for batch in source.batches(list(seen)):
             for name, counts in seen.items():
                 counts.add(batch.column(name))
             advance(batch.num_rows)
-    n_vocabularies = sum(isinstance(counts, _Values) for counts in seen.values())
+    n_vocabularies = sum(isinstance(counts, Values) for counts in seen.values())
     delta = spending.delta / max(n_vocabularies, 1)
     learnt = {}
     for name, counts in seen.items():
-        if isinstance(counts, _Leaves):
+        if isinstance(counts, Leaves):
             feature: Feature = _binned(counts, coding, spending)
             why = "bins by private quantiles within its bounds"
         else:
@@ -123,7 +123,7 @@ def learn_columns(
     return learnt
 
 
-def _binned(leaves: _Leaves, coding: Coding, spending: Spending) -> Binned:
+def _binned(leaves: Leaves, coding: Coding, spending: Spending) -> Binned:
     column = leaves.column
     assert column.bounds is not None
     low, high = column.bounds
@@ -161,7 +161,7 @@ def _increasing(counts: Floats) -> Ints:
     return found
 
 
-def _vocabulary(values: _Values, coding: Coding, spending: Spending, delta: float) -> Categorical:
+def _vocabulary(values: Values, coding: Coding, spending: Spending, delta: float) -> Categorical:
     named = selected(values.counts, spending.mechanism, spending.scale, spending.by, delta)
     kept = sorted(named, key=lambda text: (-named[text], text))[: coding.max_modalities]
     if not kept:

@@ -114,7 +114,7 @@ def check(data: AggregatedData) -> CheckReport:
         cells=data.n_cells,
         rows=data.rows,
         positives=dict(zip(data.schema.label_names, data.positives, strict=True)),
-        unknown=max((float(t.unknown[0]) for t in tables), default=0.0),
+        unknown=max((_unknown(t) for t in tables), default=0.0),
         noise_declared=float(np.median(declared)) if declared else None,
         noise_implied=None,
         features=[],
@@ -131,6 +131,12 @@ def check(data: AggregatedData) -> CheckReport:
     _describe_features(sound, data, report)
     _note_absent_pairs(data, report)
     return report
+
+
+def _unknown(table: Table) -> float:
+    """Records without a cell; none where noise alone may have made them."""
+    found = float(table.unknown[0])
+    return found if found > 4 * np.sqrt(table.noise_moments.count) else 0.0
 
 
 def _note_promise(data: AggregatedData, report: CheckReport) -> None:

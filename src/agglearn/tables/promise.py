@@ -101,7 +101,8 @@ class Promise:
     def __str__(self) -> str:
         if self.simulated:
             return f"simulated noise as of ε = {self.epsilon:.3g}, δ = {self.delta:.3g}: no privacy"
-        one = "record" if self.unit == "record" else f"person (at most {self.max_records} records)"
+        most = "1 record" if self.max_records == 1 else f"{self.max_records} records"
+        one = "record" if self.unit == "record" else f"person (at most {most})"
         assumed = " if vocabularies and bins are public" if self.schema == "assumed public" else ""
         return f"private: ε = {self.epsilon:.3g}, δ = {self.delta:.3g} for one {one}{assumed}"
 
