@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from agglearn.errors import InputError
 from agglearn.privacy.accounting import Ask, calibrate, told_accounting
 from agglearn.privacy.budget import PrivacyOptions
 from agglearn.privacy.learn import learn_columns, moved
-from agglearn.privacy.ledger import Ledger, Total, ledger_beside
+from agglearn.privacy.ledger import Ledger, Total, ledger_beside, spending
 from agglearn.privacy.persons import bounded
 from agglearn.privacy.public import Known, ToLearn, first_learnt, read_public, require_public, told_columns
 from agglearn.privacy.release import ask_for_tables, noisy_tables, require_exact
@@ -58,11 +58,8 @@ class Prepared:
     @contextmanager
     def booked(self, told: str) -> Iterator[list[Total]]:
         """Write the release down, and take it back if what is done in here fails."""
-        with ExitStack() as stack:
-            yield [
-                stack.enter_context(ledger.spending(self.promise, self.total_epsilon, told))
-                for ledger in self.ledgers
-            ]
+        with spending(self.ledgers, self.promise, self.total_epsilon, told) as after:
+            yield after
 
 
 def aggregate_private(

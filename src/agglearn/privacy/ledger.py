@@ -15,7 +15,7 @@ import hashlib
 import json
 import os
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -129,28 +129,9 @@ class Ledger:
 
     @contextlib.contextmanager
     def spending(self, promise: Promise, total_epsilon: float | None, told: str) -> Iterator[Total]:
-        """Write a release down before it is made; if what is done in here fails, that it was not made.
-
-        Checked again under a lock, so that of two releases at once the second sees the first.
-        """
-        with _locked(self.path):
-            now = Ledger.read(self.path)
-            if not now.entries:
-                now.source = self.source
-            after = now.check(promise, total_epsilon)
-            entry = {
-                "time": datetime.now(UTC).isoformat(timespec="seconds"),
-                "output": told,
-                "total_epsilon": total_epsilon,
-                "privacy": promise.to_json(),
-            }
-            now.append(entry)
-            self.entries = now.entries
-            try:
-                yield after
-            except BaseException:
-                now.append({"time": entry["time"], "void": promise.releases[0]})
-                raise
+        """:func:`spending` for this ledger alone."""
+        with spending([self], promise, total_epsilon, told) as [after]:
+            yield after
 
     def append(self, entry: dict[str, Any]) -> None:
         """Add a line."""
@@ -161,6 +142,34 @@ class Ledger:
             seal = _seal(seal, line)
             lines.append(json.dumps({**line, "sha256": seal}, ensure_ascii=False))
         write_text(self.path, "\n".join(lines) + "\n")
+
+
+@contextlib.contextmanager
+def spending(
+    ledgers: Sequence[Ledger], promise: Promise, total_epsilon: float | None, told: str
+) -> Iterator[list[Total]]:
+    """Write a release down before it is made; if what is done in here fails, that it was not made.
+
+    All is checked again under a lock, so that of two releases at once the second sees the first.
+    """
+    with _locked([ledger.path.parent for ledger in ledgers]):
+        now = [Ledger.read(ledger.path) for ledger in ledgers]
+        for ledger, read in zip(ledgers, now, strict=True):
+            read.source = read.source if read.entries else ledger.source
+        after = [read.check(promise, total_epsilon) for read in now]
+        time = datetime.now(UTC).isoformat(timespec="seconds")
+        release = {"output": told, "total_epsilon": total_epsilon, "privacy": promise.to_json()}
+        written: list[Ledger] = []
+        try:
+            for ledger, read in zip(ledgers, now, strict=True):
+                read.append({"time": time, **release})
+                written.append(read)
+                ledger.entries = read.entries
+            yield after
+        except BaseException:
+            for read in written:
+                read.append({"time": time, "void": promise.releases[0]})
+            raise
 
 
 def total_of(promises: Sequence[Promise]) -> Total:
@@ -191,19 +200,22 @@ def _seal(before: str, entry: dict[str, Any]) -> str:
 
 
 @contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Only one process at a time; where a system has no such locks, none."""
+def _locked(folders: Iterable[Path]) -> Iterator[None]:
+    """Only one process at a time; where a system has no such locks, none.
+
+    Locked are folders: a ledger is replaced whole, and a lock on it would go with it.
+    """
     try:
         import fcntl
     except ImportError:  # pragma: no cover - not on Windows
         yield
         return
-    try:
-        folder = os.open(path.parent, os.O_RDONLY)  # the file itself is replaced, and a lock with it
-    except OSError as error:
-        raise StoreError(f"{path}: cannot write there ({error.strerror or error})") from None
-    try:
-        fcntl.flock(folder, fcntl.LOCK_EX)
+    with contextlib.ExitStack() as stack:
+        for folder in sorted({Path(os.path.realpath(folder)) for folder in folders}):
+            try:
+                handle = os.open(folder, os.O_RDONLY)
+            except OSError as error:
+                raise StoreError(f"{folder}: cannot write there ({error.strerror or error})") from None
+            stack.callback(os.close, handle)
+            fcntl.flock(handle, fcntl.LOCK_EX)
         yield
-    finally:
-        os.close(folder)
