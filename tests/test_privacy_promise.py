@@ -245,8 +245,9 @@ def exact_tables(cells: int, labels: int = 1) -> AggregatedData:
         Categorical(name, True, tuple(map(str, range(cells - 2))), "integer", True) for name in ("a", "b")
     )
     rng = np.random.default_rng(1)
-    raw = {name: rng.integers(0, cells - 2, 500).tolist() for name in ("a", "b")}
-    raw |= {name: rng.integers(0, 2, 500).tolist() for name in names}
+    rows = cells**2  # so that most cells are seen, and many are not
+    raw = {name: rng.integers(0, cells - 2, rows).tolist() for name in ("a", "b")}
+    raw |= {name: rng.integers(0, 2, rows).tolist() for name in names}
     return aggregate(raw, names, schema=Schema(columns, tuple(map(Label, names))), tables="singles,pairs")
 
 
@@ -305,9 +306,9 @@ def test_every_cell_is_noisy_and_so_are_the_totals() -> None:
     [spending], _ = calibrate(Budget(epsilon=0.5, delta=1e-6), [ask_for_tables(exact)])
     noisy = noisy_tables(exact, spending, Promise(0.5, 1e-6))
     empty = exact.tables["a", "b"].counts == 0
-    assert empty.sum() > 1000
+    assert empty.sum() > 300
     # σ is about 13 on negatives and on positives: their sum is zero twice in a hundred
-    assert (noisy.tables["a", "b"].counts[empty] != 0).mean() > 0.95
+    assert (noisy.tables["a", "b"].counts[empty] != 0).mean() > 0.9
     # The mean over tables, weighted by 1/cells.
     cells = np.array([t.n_cells for t in exact.tables.values()])
     sd = np.sqrt(2) * spending.scale / np.sqrt((1 / cells).sum())
@@ -463,7 +464,7 @@ def test_a_cell_that_one_record_brought_about_hardly_ever_comes_to_light() -> No
 
 def test_common_cells_are_released_with_their_noise_and_the_others_are_withheld_alike() -> None:
     exact = exact_tables(60)
-    privacy = PrivacyOptions(epsilon=2.0, delta=1e-5, cells="common", assume_public_schema=True)
+    privacy = PrivacyOptions(epsilon=2.0, delta=1e-6, cells="common", assume_public_schema=True)
     raised = {scope: replace(t, counts=t.counts * 40, sums=t.sums * 40) for scope, t in exact.tables.items()}
     exact = replace(exact, tables=raised, rows=exact.rows * 40, positives=(exact.positives[0] * 40,))
     noisy = api.release_tables(exact, privacy)
@@ -471,8 +472,8 @@ def test_common_cells_are_released_with_their_noise_and_the_others_are_withheld_
     [spending] = noisy.promise.spent
     assert spending.moved == 4  # three tables, and the totals
     assert spending.numbers == 0  # how many cells have records is not told
-    assert spending.delta == pytest.approx(1e-6)
-    assert certified_epsilon([spending], 9e-6) <= 2.0
+    assert spending.delta == pytest.approx(1e-7)
+    assert certified_epsilon([spending], 9e-7) <= 2.0
     assert noisy.floor == pytest.approx(selection.threshold(spending, 3, 1))
     table, true = noisy.tables["a", "b"], exact.tables["a", "b"]
     assert noisy.floor is not None
