@@ -21,10 +21,13 @@ if TYPE_CHECKING:
     from agglearn.schema.schema import Label, Schema
     from agglearn.tables.check import CheckReport, check
     from agglearn.tables.data import AggregatedData, merge
+    from agglearn.tables.drift import Drift, drift
     from agglearn.tables.format import load_schema, save_schema
+    from agglearn.tables.ledger import Part
     from agglearn.tables.noise import Noise
     from agglearn.tables.promise import Promise
     from agglearn.tables.table import Table
+    from agglearn.tables.window import window
     from agglearn.train.settings import FitSettings, TrainingSettings
     from agglearn.trust.diagnosis import diagnose
     from agglearn.trust.findings import Diagnosis
@@ -43,12 +46,14 @@ _HOMES = {
     "Comparison": "judge.comparison",
     "Cut": "schema.features",
     "Diagnosis": "trust.findings",
+    "Drift": "tables.drift",
     "Encoded": "schema.features",
     "HeldoutScore": "trust.score",
     "Label": "schema.schema",
     "MaxEntClassifier": "classifier",
     "Model": "model.model",
     "Noise": "tables.noise",
+    "Part": "tables.ledger",
     "Plan": "plan",
     "PrivacyOptions": "privacy.budget",
     "Promise": "tables.promise",
@@ -63,6 +68,7 @@ _HOMES = {
     "FitSettings": "train.settings",
     "TrainingSettings": "train.settings",
     "diagnose": "trust.diagnosis",
+    "drift": "tables.drift",
     "fit": "model.fitting",
     "load": "opening",
     "load_schema": "tables.format",
@@ -74,6 +80,7 @@ _HOMES = {
     "save_schema": "tables.format",
     "score_tables": "trust.score",
     "suggest_tables": "trust.suggest",
+    "window": "tables.window",
 }
 
 __all__ = [
@@ -86,6 +93,7 @@ __all__ = [
     "Comparison",
     "Cut",
     "Diagnosis",
+    "Drift",
     "Encoded",
     "FitSettings",
     "HeldoutScore",
@@ -93,6 +101,7 @@ __all__ = [
     "MaxEntClassifier",
     "Model",
     "Noise",
+    "Part",
     "Plan",
     "PrivacyOptions",
     "Promise",
@@ -106,6 +115,7 @@ __all__ = [
     "check",
     "compare",
     "diagnose",
+    "drift",
     "fit",
     "load",
     "load_schema",
@@ -117,6 +127,7 @@ __all__ = [
     "save_schema",
     "score_tables",
     "suggest_tables",
+    "window",
 ]
 
 

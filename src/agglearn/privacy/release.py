@@ -15,6 +15,7 @@ from agglearn.runtime.options import check_seed
 from agglearn.runtime.random import Use, generator
 from agglearn.tables.cells import DenseCells, HashedCells
 from agglearn.tables.data import AggregatedData
+from agglearn.tables.ledger import Part
 from agglearn.tables.noise import Noise
 from agglearn.tables.promise import Promise, Spending
 from agglearn.tables.table import Array, Scope, Table
@@ -137,6 +138,7 @@ def noisy_by(
         rows=rows,
         positives=tuple(positives),
         split=without_seed(data.split),
+        parts=when(data),
         promise=promise,
     )
 
@@ -158,3 +160,8 @@ def totals(tables: Sequence[Table], cells: Sequence[int]) -> list[float]:
 def without_seed(split: Mapping[str, object] | None) -> Mapping[str, object] | None:
     """What may be told of a split: whoever knew the seed could tell which record went where."""
     return split and {name: value for name, value in split.items() if name != "seed"}
+
+
+def when(data: AggregatedData) -> tuple[Part, ...]:
+    """What may be told of where the records come from: when they are from, as the holder put it."""
+    return tuple(Part(period=part.period) for part in data.parts) if len(data.parts) == 1 else ()

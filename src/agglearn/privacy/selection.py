@@ -23,7 +23,7 @@ import numpy.typing as npt
 from agglearn.privacy.accounting import Ask
 from agglearn.privacy.classes import Ints, classes_of, has_unknown, with_classes
 from agglearn.privacy.mechanism import add_noise
-from agglearn.privacy.release import without_seed
+from agglearn.privacy.release import when, without_seed
 from agglearn.tables.data import AggregatedData
 from agglearn.tables.noise import Noise
 from agglearn.tables.promise import Promise, Spending
@@ -86,6 +86,7 @@ def common_cells(
         absent="suppressed",
         floor=floor,
         split=without_seed(data.split),
+        parts=when(data),
         promise=promise,
     )
 
