@@ -19,7 +19,15 @@ from agglearn.privacy.budget import PrivacyOptions
 from agglearn.privacy.learn import learn_columns, moved
 from agglearn.privacy.ledger import Ledger, Total, ledger_beside, spending
 from agglearn.privacy.persons import bounded
-from agglearn.privacy.public import Known, ToLearn, first_learnt, read_public, require_public, told_columns
+from agglearn.privacy.public import (
+    Known,
+    ToLearn,
+    first_learnt,
+    read_public,
+    require_bounded,
+    require_public,
+    told_columns,
+)
 from agglearn.privacy.release import ask_for_tables, noisy_tables, require_exact
 from agglearn.privacy.selection import DELTA_SHARE, ask_for_common, common_cells
 from agglearn.records.learn import ColumnNote, check_told
@@ -261,6 +269,7 @@ def _known(
         names = columns.feature_names(source.columns)
         check_told(how, names)
         known = told_columns(names, how, privacy.bounds)
+    require_bounded(privacy.bounds, known.names)
     if lazy and known.to_learn:
         raise InputError(
             f"column {known.to_learn[0].name!r} would have to be learnt, which a lazy source is not read "

@@ -27,6 +27,7 @@ from agglearn.runtime.speech import option
 from agglearn.schema.features import KINDS, Binned, Categorical, Feature
 from agglearn.schema.rules import Cut
 from agglearn.schema.schema import Label, Schema, some
+from agglearn.tables.format import load_schema
 
 Bounds = Mapping[str, tuple[float, float]]
 
@@ -82,7 +83,9 @@ def read_public(
     if isinstance(source, Schema):
         return Known(source.features, source.labels)
     path = Path(source)
-    document = read_json(path / "manifest.json")["schema"] if path.is_dir() else read_json(path)
+    if path.is_dir():
+        return read_public(load_schema(path), bounds)
+    document = read_json(path)
     if not isinstance(document.get("features"), list) or not document["features"]:
         raise SchemaError(f"{path}: not a schema (it has no list of features)")
     columns = tuple(_column(entry, bounds, coding or Coding(), str(path)) for entry in document["features"])
@@ -106,11 +109,15 @@ def _column(entry: Any, bounds: Bounds, coding: Coding, where: str) -> Feature |
         raise SchemaError(f"{where}: not a schema ({type(error).__name__}: {error})") from None
 
 
-def told_columns(names: Sequence[str], coding: Coding, bounds: Bounds) -> Known:
-    """What options say of the columns, or which one nothing public is known of."""
+def require_bounded(bounds: Bounds, names: Sequence[str]) -> None:
+    """Refuse bounds of columns that are not there."""
     for name in bounds:
         if name not in names:
             raise InputError(f"{option('bounds', repr(name))} names no feature: there are {some(names)}")
+
+
+def told_columns(names: Sequence[str], coding: Coding, bounds: Bounds) -> Known:
+    """What options say of the columns, or which one nothing public is known of."""
     return Known(tuple(_told(name, coding, bounds) for name in names))
 
 
