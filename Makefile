@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types unit format bench bench-quick paper paper-quick tables-only zoo zoo-quick clean
+.PHONY: help setup demo test lint types unit format bench bench-quick paper paper-quick tables-only zoo zoo-quick privacy clean
 
 help: ## show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -54,6 +54,9 @@ paper-quick: setup ## run small versions of them, in minutes
 
 tables-only: setup ## run the experiments on tables alone, and rewrite docs/tables-only.md (takes long)
 	$(BIN)/python -m evidence tables_only
+
+privacy: setup ## try what private tables promise, and rewrite docs/privacy.md (a quiet machine for its cost)
+	$(BIN)/python -m evidence privacy
 
 zoo: setup ## judge the defaults on nine data sets, and rewrite docs/zoo.md (takes long)
 	$(BIN)/python -m evidence zoo

@@ -19,6 +19,7 @@ SUBJECTS = (
     "tables_only",
     "zoo",
     "known",
+    "privacy",
 )
 
 

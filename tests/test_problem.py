@@ -206,3 +206,14 @@ def test_the_label_must_be_one_of_the_tables(
 ) -> None:
     with pytest.raises(InputError, match=message):
         make_problem(random_tables(labels=("click", "sale")), label)
+
+
+def test_noise_on_negatives_and_positives_is_twice_as_much_on_counts(
+    random_tables: Callable[..., AggregatedData],
+) -> None:
+    data = random_tables(cards=(3, 4))
+    [scope] = data.tables
+    noisy = {scope: replace(data.tables[scope], noise=Noise("gaussian", 3.0, "classes"))}
+    problem = make_problem(replace(data, tables=noisy))
+    assert problem.noise is not None
+    np.testing.assert_allclose([problem.noise.counts[0] ** 2, problem.noise.sums[0] ** 2], [18.0, 9.0])

@@ -30,6 +30,7 @@ ROOMS = (
     "records",
     "sql",
     "aggregation",
+    "privacy",
     "receive",
     "field",
     "train",
@@ -179,7 +180,7 @@ def test_bad_input_is_a_value_error() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("gaussian:-1", "noise gaussian:-1 is not one of gaussian, laplace, rounding with a scale above 0"),
+        ("gaussian:-1", "random-rounding, mixed with a scale above 0"),
         ("cauchy:1", "noise cauchy:1 is not one of"),
         ("gaussian", "noise 'gaussian' is not LAW:SCALE"),
     ],

@@ -76,10 +76,41 @@ def test_gaussian_noises_add_up_in_squares() -> None:
     assert (a + exact).noise == (exact + a).noise == Noise("gaussian", 3)
 
 
-def test_noises_whose_sum_has_no_known_law_are_not_added() -> None:
+def test_a_sum_of_other_noises_is_known_by_its_variance() -> None:
     a = one_table([[1.0]], [[0.0]], noise=Noise("laplace", 3))
-    with pytest.raises(TableError, match="a × b with noise laplace:3 and laplace:3 cannot be added"):
-        a + a
+    b = one_table([[1.0]], [[0.0]], noise=Noise("gaussian", 4))
+    summed = (a + b).noise
+    assert summed is not None
+    assert summed.law == "mixed"
+    assert summed.sigma**2 == pytest.approx(2 * 9 + 16)
+
+
+def test_noise_on_classes_and_noise_on_numbers_are_not_added() -> None:
+    a = one_table([[1.0]], [[0.0]], noise=Noise("gaussian", 3))
+    b = one_table([[1.0]], [[0.0]], noise=Noise("gaussian", 3, "classes"))
+    with pytest.raises(TableError, match="noise gaussian:3 and gaussian:3:classes cannot be added"):
+        a + b
+
+
+@pytest.mark.parametrize("labels", [1, 2, 5])
+def test_moments_are_those_of_numbers_put_together_from_noisy_classes(labels: int) -> None:
+    # count = mean over labels of a⁻ + a⁺, sum = (count + a⁺ − a⁻)/2, as linear maps of independent noises.
+    noise = Noise("laplace", 2.0, "classes")
+    count = np.full(2 * labels, 1 / labels)
+    contrast = np.zeros(2 * labels)
+    contrast[:2] = -1, 1
+    total = (count + contrast) / 2
+    moments = noise.moments(labels)
+    expected = 8.0 * np.array([count @ count, total @ total, count @ total])
+    np.testing.assert_allclose([moments.count, moments.sum, moments.covariance], expected, rtol=1e-12)
+    # apart: a square root of the inverse of their covariance, but for σ
+    covariance = np.full((1 + labels, 1 + labels), 1 / labels / 2)
+    covariance[0], covariance[:, 0] = 1 / labels, 1 / labels
+    covariance[0, 0] = 2 / labels
+    covariance[1:, 1:] += np.eye(labels) / 2
+    basis = np.eye(1 + labels)
+    root = np.stack([noise.apart(row[:1], row[1:, None])[:, 0] for row in basis], axis=1)
+    np.testing.assert_allclose(root @ covariance @ root.T, np.eye(1 + labels), atol=1e-12)
 
 
 def test_a_sum_is_measured_only_where_both_parts_are() -> None:

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from agglearn.model.fitting import fit
     from agglearn.model.model import Model
     from agglearn.opening import load, save
+    from agglearn.plan import Plan, plan_records, plan_tables
+    from agglearn.privacy.api import aggregate_private, release_tables
+    from agglearn.privacy.budget import PrivacyOptions
     from agglearn.schema.features import Binned, Categorical, Cut, Encoded
     from agglearn.schema.schema import Label, Schema
     from agglearn.tables.check import CheckReport, check
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
     from agglearn.tables.format import load_schema, save_schema
     from agglearn.tables.ledger import Part
     from agglearn.tables.noise import Noise
+    from agglearn.tables.promise import Promise
     from agglearn.tables.table import Table
     from agglearn.tables.window import window
     from agglearn.train.settings import FitSettings, TrainingSettings
@@ -50,10 +54,14 @@ _HOMES = {
     "Model": "model.model",
     "Noise": "tables.noise",
     "Part": "tables.ledger",
+    "Plan": "plan",
+    "PrivacyOptions": "privacy.budget",
+    "Promise": "tables.promise",
     "Schema": "schema.schema",
     "Suggestion": "trust.suggest",
     "Table": "tables.table",
     "aggregate": "aggregation.api",
+    "aggregate_private": "privacy.api",
     "aggregate_split": "aggregation.api",
     "check": "tables.check",
     "compare": "judge.comparison",
@@ -65,6 +73,9 @@ _HOMES = {
     "load": "opening",
     "load_schema": "tables.format",
     "merge": "tables.data",
+    "plan_records": "plan",
+    "plan_tables": "plan",
+    "release_tables": "privacy.api",
     "save": "opening",
     "save_schema": "tables.format",
     "score_tables": "trust.score",
@@ -91,11 +102,15 @@ __all__ = [
     "Model",
     "Noise",
     "Part",
+    "Plan",
+    "PrivacyOptions",
+    "Promise",
     "Schema",
     "Suggestion",
     "Table",
     "TrainingSettings",
     "aggregate",
+    "aggregate_private",
     "aggregate_split",
     "check",
     "compare",
@@ -105,6 +120,9 @@ __all__ = [
     "load",
     "load_schema",
     "merge",
+    "plan_records",
+    "plan_tables",
+    "release_tables",
     "save",
     "save_schema",
     "score_tables",

@@ -66,4 +66,4 @@ def _part(name: str, data: AggregatedData) -> Statement:
         for positives, label in zip(data.positives, data.schema.label_names, strict=True)
     )
     size = f"{len(data.tables):,} tables, {data.n_cells:,} cells"
-    return Statement(f"{name}: {data.rows:,} records ({shares}) in {size}")
+    return Statement(f"{name}: {data.rows:,.0f} records ({shares}) in {size}")

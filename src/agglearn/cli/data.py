@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from agglearn.aggregation.options import AggregateOptions
+from agglearn.cli import privacy as private
 from agglearn.cli.app import Json, app, names, say, show
 from agglearn.errors import InputError
+from agglearn.privacy.budget import PrivacyOptions
 from agglearn.records.options import TRAIN, ReadOptions
 
 if TYPE_CHECKING:
@@ -105,22 +108,55 @@ def aggregate(
     separator: Separator = None,
     encoding: Encoding = ReadOptions.encoding,
     missing: Missing = None,
+    epsilon: private.Epsilon = None,
+    delta: private.Delta = None,
+    rho: private.Rho = None,
+    mechanism: private.Mechanism = PrivacyOptions.mechanism,
+    person: Annotated[
+        str | None, typer.Option(help="Column that says whose a record is: then persons are protected.")
+    ] = None,
+    max_records: private.MaxRecords = PrivacyOptions.max_records,
+    public: private.Public = None,
+    assume_public_schema: private.AssumePublic = False,
+    bounds: Annotated[
+        list[str] | None, typer.Option(help="Public bounds of a numeric column, as age=17,90 (repeat).")
+    ] = None,
+    schema_share: Annotated[
+        float, typer.Option(help="Share of the budget for bins and values that are not public.")
+    ] = PrivacyOptions.schema_share,
+    cells: private.CellsAsked = PrivacyOptions.cells,
+    total_epsilon: private.TotalEpsilon = None,
+    ledger: private.LedgerFile = None,
+    processes: private.Processes = None,
+    min_count: private.MinCount = None,
+    round_to: private.RoundTo = None,
+    random_round: private.RandomRound = None,
     json: Json = False,
 ) -> None:
     """Count records into tables that can leave the house.
 
     Bins, vocabularies and target encodings are learnt from the training records unless --schema gives
-    them, and the file shows them; the counts are exact and carry no privacy noise.
+    them, and the file shows them; the counts are exact. With --epsilon every number that leaves is noisy, and
+    nothing is learnt from the records that is not paid for.
     """
     from agglearn.aggregation.api import aggregate_split
+    from agglearn.privacy.coarse import Coarsening, coarsened
     from agglearn.records.split import parse_split
     from agglearn.tables.format import save
 
     began = time.perf_counter()
     targets = _targets(output, list(parse_split(split)) if split else [])
-    result = aggregate_split(
-        open_input(inputs),
-        names(label),
+    coarsening = Coarsening(min_count=min_count, round_to=round_to, random_round=random_round)
+    privacy: dict[str, Any] = {
+        "delta": delta,
+        "person": person,
+        "public": public,
+        "assume_public_schema": assume_public_schema,
+        "bounds": private.bounds_of(bounds or []),
+        "total_epsilon": total_epsilon,
+        "ledger": ledger,
+    }
+    how = AggregateOptions(
         positive=positive,
         features=names(features) if features else None,
         exclude=names(exclude),
@@ -139,11 +175,21 @@ def aggregate(
         target_encode=names(target_encode),
         encoding_share=encoding_share,
         encoding_modalities=encoding_modalities,
-        split=parse_split(split) if split else None,
+        split=parse_split(split) if split else {},
         seed=seed,
         read=read_options(separator, encoding, missing),
         show_progress=not json,
     )
+    if private.wants_privacy(epsilon, rho, **privacy):
+        coarsening.refuse_beside_noise()
+        privacy |= {"epsilon": epsilon, "rho": rho, "mechanism": mechanism, "max_records": max_records}
+        privacy |= {"schema_share": schema_share, "processes": processes, "cells": cells}
+        records = open_input(inputs)
+        private.aggregate(records, inputs, names(label), how, PrivacyOptions(**privacy), targets, json)
+        return
+    result = aggregate_split(open_input(inputs), names(label), how)
+    if coarsening:
+        result = replace(result, parts={name: coarsened(d, coarsening) for name, d in result.parts.items()})
     for part, path in targets.items():
         save(result.parts[part], path)
     seconds = time.perf_counter() - began

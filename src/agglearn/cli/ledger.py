@@ -21,12 +21,15 @@ def merge(
         list[str], typer.Argument(metavar="TABLES...", help="Folders of one schema, or of one that grew.")
     ],
     output: Output,
+    same_people: Annotated[
+        bool, typer.Option("--same-people", help="Private parts of people who may be in several of them.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Add up tables that were aggregated from disjoint records; none is added twice."""
     from agglearn.tables.data import merge as add_up
 
-    _write(output, lambda: add_up(_load(path) for path in inputs), json)
+    _write(output, lambda: add_up((_load(path) for path in inputs), same_people=same_people), json)
 
 
 @app.command()
@@ -87,6 +90,7 @@ def _load(path: str) -> AggregatedData:
 
 
 def _write(output: str, make: Callable[[], AggregatedData], json: bool) -> None:
+    from agglearn.report.document import Statement
     from agglearn.runtime.files import output_path, refuse_foreign
     from agglearn.tables.document import tables_document
     from agglearn.tables.format import FORMAT, save
@@ -95,4 +99,7 @@ def _write(output: str, make: Callable[[], AggregatedData], json: bool) -> None:
     refuse_foreign(target, FORMAT)
     data = make()
     save(data, target)
-    show(tables_document(data, str(target)), json)
+    document = tables_document(data, str(target))
+    if data.promise is not None:
+        document = document.followed_by(Statement(str(data.promise)), privacy=data.promise.to_json())
+    show(document, json)

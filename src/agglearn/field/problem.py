@@ -151,9 +151,10 @@ def make_problem(data: AggregatedData, label: str | None = None) -> Problem:
 
 
 def _noise(data: AggregatedData) -> TableNoise | None:
-    """The noise declared for each table, the same on counts and sums."""
-    sigma = data.noise_of(data.tables)
-    return TableNoise(sigma, sigma) if sigma.any() else None
+    """The noise declared for each table."""
+    moments = [table.noise_moments for table in data.tables.values()]
+    counts, sums = (np.sqrt([getattr(m, which) for m in moments]) for which in ("count", "sum"))
+    return TableNoise(counts, sums) if counts.any() else None
 
 
 def heldout_problem(heldout: AggregatedData, train: AggregatedData, label: str | None = None) -> Problem:

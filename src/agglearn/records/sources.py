@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 import pyarrow.csv as pacsv
@@ -45,6 +45,7 @@ _FORMATS = {
 _SEPARATORS = ",\t;|"
 
 
+@runtime_checkable
 class Source(Protocol):
     """Records that can be read again and again, a batch at a time."""
 
@@ -60,7 +61,7 @@ class Source(Protocol):
 
 
 def open_source(data: Any, options: ReadOptions | None = None) -> Source:
-    """A source for paths (files, globs, folders), frames, Arrow tables or record-batch readers."""
+    """A source for paths (files, globs, folders), frames, Arrow tables, readers; a source is one already."""
     options = options or ReadOptions()
     if isinstance(data, str | os.PathLike):
         return FileSource(expand([os.fspath(data)]), options)
@@ -68,6 +69,8 @@ def open_source(data: Any, options: ReadOptions | None = None) -> Source:
         return FileSource(expand([os.fspath(d) for d in data]), options)
     if isinstance(data, pa.RecordBatchReader):
         return SpooledSource(data)
+    if isinstance(data, Source):
+        return data
     return FrameSource(to_arrow(data))
 
 

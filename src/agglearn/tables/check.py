@@ -8,10 +8,10 @@ noise variance σ², the weighted squares Σ_t (x_t − x̄)²/R_t have mean (T�
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from itertools import combinations
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +29,12 @@ from agglearn.report.document import (
 )
 from agglearn.report.finding import Finding
 from agglearn.tables.data import AggregatedData
-from agglearn.tables.table import Table
+from agglearn.tables.noise import Noise
+from agglearn.tables.promise import Promise
+from agglearn.tables.table import Array, Table
+
+_Apart: TypeAlias = Callable[[Array, Array], npt.NDArray[np.float64]]
+_COUNTED = Noise("gaussian", 1.0)  # how the numbers of a table that has no noise are compared
 
 
 @dataclass(frozen=True)
@@ -62,6 +67,7 @@ class CheckReport(Finding):
     features: list[dict[str, Any]]
     problems: list[Contradiction] = field(default_factory=list)
     notes: list[Contradiction] = field(default_factory=list)
+    privacy: Promise | None = None
 
     @property
     def ok(self) -> bool:
@@ -92,6 +98,8 @@ class CheckReport(Finding):
             declared = "none" if self.noise_declared is None else f"{self.noise_declared:.3g}"
             found = f"{self.noise_implied:.3g} a cell" if self.noise_implied else "none, all margins agree"
             yield Paragraph(f"noise: {found} (declared: {declared})")
+        if self.privacy is not None:
+            yield Paragraph(str(self.privacy))
         yield from (problem.note("note") for problem in self.notes)
         yield from (problem.note("problem") for problem in self.problems)
         yield Statement("these tables agree" if self.ok else f"{len(self.problems):,} problems found")
@@ -106,11 +114,13 @@ def check(data: AggregatedData) -> CheckReport:
         cells=data.n_cells,
         rows=data.rows,
         positives=dict(zip(data.schema.label_names, data.positives, strict=True)),
-        unknown=max((float(t.unknown[0]) for t in tables), default=0.0),
+        unknown=max((_unknown(t) for t in tables), default=0.0),
         noise_declared=float(np.median(declared)) if declared else None,
         noise_implied=None,
         features=[],
+        privacy=data.promise,
     )
+    _note_promise(data, report)
     for table in tables:
         _check_numbers(table, data, report)
     sound = [t for t in tables if np.isfinite(t.counts).all() and np.isfinite(t.sums).all()]
@@ -121,6 +131,26 @@ def check(data: AggregatedData) -> CheckReport:
     _describe_features(sound, data, report)
     _note_absent_pairs(data, report)
     return report
+
+
+def _unknown(table: Table) -> float:
+    """Records without a cell; none where noise alone may have made them."""
+    found = float(table.unknown[0])
+    return found if found > 4 * np.sqrt(table.noise_moments.count) else 0.0
+
+
+def _note_promise(data: AggregatedData, report: CheckReport) -> None:
+    """What private tables do not promise."""
+    if data.promise is None:
+        return
+    if data.promise.simulated:
+        message = "the noise is a simulation from a seed, for experiments: it protects nobody"
+        report.notes.append(Contradiction("simulated noise", None, message))
+    elif data.promise.schema == "assumed public":
+        message = (
+            "vocabularies and bins are only assumed to be public: what they tell is outside of the promise"
+        )
+        report.notes.append(Contradiction("schema assumed public", None, message))
 
 
 def _check_numbers(table: Table, data: AggregatedData, report: CheckReport) -> None:
@@ -162,16 +192,12 @@ def _where(table: Table, mask: npt.NDArray[np.bool_], data: AggregatedData) -> s
     return "(" + ", ".join(names) + ")"
 
 
-def _sigma(table: Table) -> float:
-    return table.noise.sigma if table.noise else 0.0
-
-
 def _check_total(table: Table, data: AggregatedData, report: CheckReport) -> None:
     if table.measured is not None:
         return  # the withheld cells are missing from the total
     difference = table.total - data.rows
     # Five standard errors of a sum of noisy cells, and as much again for a total that is itself noisy.
-    slack = 10 * _sigma(table) * np.sqrt(table.n_cells) + 1e-9 * data.rows
+    slack = 10 * np.sqrt(table.noise_moments.count * table.n_cells) + 1e-9 * data.rows
     if abs(difference) > slack:
         message = f"table {table.title} counts {table.total:,.0f} records, and the data have {data.rows:,.0f}"
         report.problems.append(Contradiction("total", table.title, message))
@@ -184,7 +210,9 @@ def _check_margins(tables: list[Table], data: AggregatedData, report: CheckRepor
         holding = [t for t in tables if name in t.features and t.cells.apart and t.measured is None]
         if len(holding) < 2:
             continue
-        margins = np.array([_margin(t, name) for t in holding])  # (T, 1 + labels, M)
+        # What noise was drawn for is compared, so that a cell of each has the same: (T, 1 + labels, M).
+        apart = next((t.noise.apart for t in holding if t.noise), _COUNTED.apart)
+        margins = np.array([_margin(t, name, apart) for t in holding])
         if not any(t.noise for t in holding):
             _compare_exact(name, holding, margins, data, report)
             if any(t.unknown[0] for t in holding):
@@ -201,7 +229,8 @@ def _check_margins(tables: list[Table], data: AggregatedData, report: CheckRepor
     if implied < 1e-9 * data.rows:  # rounding of the arithmetic, not of the tables
         implied = 0.0
     declared = report.noise_declared
-    if declared and all(t.noise for t in tables):
+    # A rounding is told by its worst case: what it does to a number hangs on the number.
+    if declared and all(t.noise and "rounding" not in t.noise.law for t in tables):
         # The relative error of a standard deviation from k squares is 1/√(2k); five of those, and a
         # tenth for the margins' sharing of cells.
         slack = 0.1 + 5 / np.sqrt(2 * degrees)
@@ -214,9 +243,8 @@ def _check_margins(tables: list[Table], data: AggregatedData, report: CheckRepor
     return implied
 
 
-def _margin(table: Table, name: str) -> npt.NDArray[np.float64]:
-    stacked = np.concatenate([table.counts[None], table.sums]).astype(np.float64)
-    return table.cells.margin(stacked, [table.features.index(name)])
+def _margin(table: Table, name: str, apart: _Apart = _COUNTED.apart) -> npt.NDArray[np.float64]:
+    return table.cells.margin(apart(table.counts, table.sums), [table.features.index(name)])
 
 
 def _compare_exact(

@@ -8,7 +8,6 @@ from functools import cached_property, reduce
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from agglearn.errors import InputError, TableError
 from agglearn.runtime.display import clip, counted, html_table
@@ -17,6 +16,7 @@ from agglearn.schema.growth import common_schema, new_values, positions, same_co
 from agglearn.schema.schema import Schema, some
 from agglearn.tables.cells import Cells
 from agglearn.tables.ledger import Part, added, fingerprint, taken_out
+from agglearn.tables.promise import Promise
 from agglearn.tables.scopes import shape_of
 from agglearn.tables.table import Scope, Table
 
@@ -48,6 +48,8 @@ class AggregatedData:
         Which part of a split this is, for instance ``{"part": "valid", "seed": 0, …}``.
     parts
         The parts that these tables were added up from; see :attr:`ledger`.
+    promise
+        What is promised to the people behind private tables, and what it cost; None where nothing is.
     """
 
     schema: Schema
@@ -58,6 +60,7 @@ class AggregatedData:
     floor: float | None = None
     split: Mapping[str, Any] | None = None
     parts: tuple[Part, ...] = ()
+    promise: Promise | None = None
 
     def __post_init__(self) -> None:
         if self._is_sum and all(part.plain for part in self.parts) and not self._plain:
@@ -94,7 +97,8 @@ class AggregatedData:
         floor = "" if self.floor is None else f" below {self.floor:g}"
         absent = [] if self.absent == "zero" else [f"absent cells are {self.absent}{floor}"]
         part = [] if self.split is None else [f"part {self.split.get('part')!r} of a split"]
-        return [*noise, *absent, *part]
+        promise = [] if self.promise is None else [str(self.promise)]
+        return [*noise, *absent, *part, *promise]
 
     @property
     def n_cells(self) -> int:
@@ -139,7 +143,12 @@ class AggregatedData:
         return names.index(label)
 
     def __add__(self, other: AggregatedData) -> AggregatedData:
-        """Merge with the tables of other records."""
+        """Merge with the tables of other records; private tables with those of other people."""
+        return self.merged(other)
+
+    def merged(self, other: AggregatedData, same_people: bool = False) -> AggregatedData:
+        """Merge with the tables of other records, which may be of the same people."""
+        promise = self._promise_with(other, same_people)
         schema = common_schema(self.schema, other.schema)
         _require_same_tables(self, other)
         parts = added(self.ledger, (_with_new(part, self.schema, other.schema) for part in other.ledger))
@@ -150,6 +159,7 @@ class AggregatedData:
             rows=self.rows + other.rows,
             positives=tuple(a + b for a, b in zip(self.positives, other.positives, strict=True)),
             split=None,
+            promise=promise,
             parts=parts,
         )
 
@@ -196,14 +206,25 @@ class AggregatedData:
             f"table {table.title} is hashed, and new values moved its codes: aggregate both with one schema"
         )
 
+    def _promise_with(self, other: AggregatedData, same_people: bool) -> Promise | None:
+        """What is promised for both together."""
+        mine, theirs = self.promise, other.promise
+        if mine is None and theirs is None:
+            return None
+        if mine is None or theirs is None:
+            raise TableError(
+                "private tables and tables that promise nothing cannot be merged: whoever has the private "
+                "ones would know the others exactly"
+            )
+        if mine.source and mine.source == theirs.source and (self.split or {}) == (other.split or {}):
+            raise TableError(
+                "two releases of the same records cannot be merged: every record would be counted twice"
+            )
+        return mine.beside(theirs, same_people)
+
     def __radd__(self, other: object) -> AggregatedData:
         """Let ``sum(parts)`` work."""
         return self if other == 0 else NotImplemented
-
-    def noise_of(self, scopes: Iterable[Scope]) -> npt.NDArray[np.float64]:
-        """Standard deviation of the noise declared for each of these tables, 0 where there is none."""
-        noises = [self.tables[scope].noise for scope in scopes]
-        return np.array([noise.sigma if noise else 0.0 for noise in noises])
 
     def table(self, *features: str) -> Table:
         """The table over these features: as held, or summed from the smallest that holds them."""
@@ -279,6 +300,10 @@ def _same(a: Table, b: Table) -> bool:
     )
 
 
-def merge(parts: Iterable[AggregatedData]) -> AggregatedData:
-    """Add up the aggregations of disjoint records."""
-    return reduce(lambda a, b: a + b, parts)
+def merge(parts: Iterable[AggregatedData], *, same_people: bool = False) -> AggregatedData:
+    """Add up the aggregations of disjoint records.
+
+    What private tables promise is that of the weakest part where the parts are of different people; where
+    ``same_people`` may be in several of them, what each can tell adds up.
+    """
+    return reduce(lambda a, b: a.merged(b, same_people), parts)

@@ -34,6 +34,7 @@ from agglearn.tables.cells import Cells, stored_cells
 from agglearn.tables.data import AggregatedData
 from agglearn.tables.ledger import Part
 from agglearn.tables.noise import Noise
+from agglearn.tables.promise import Promise
 from agglearn.tables.scopes import shape_of
 from agglearn.tables.table import Scope, Table
 
@@ -59,6 +60,7 @@ def save(data: AggregatedData, target: str | Path) -> None:
                 "floor": data.floor,
                 "split": data.split,
                 "parts": [part.to_json() for part in _named(data, Path(target).stem)],
+                "privacy": data.promise and data.promise.to_json(),
                 "schema": data.schema.to_json(),
                 "tables": entries,
             },
@@ -83,6 +85,7 @@ def load(source: str | Path) -> AggregatedData:
             floor=document["floor"],
             split=document["split"],
             parts=tuple(Part.from_json(part) for part in document.get("parts", ())),
+            promise=Promise.from_json(document["privacy"]) if document.get("privacy") else None,
         )
     except StoreError:
         raise
@@ -163,6 +166,7 @@ def _write_table(folder: Path, position: int, table: Table, schema: Schema) -> d
         "integer": bool(np.issubdtype(table.counts.dtype, np.integer)),
         "unknown": table.unknown.tolist(),
         "noise": f"{table.noise.law}:{table.noise.scale!r}" if table.noise else None,
+        "noise_of": table.noise.of if table.noise else None,
         "all_measured": table.measured is None,
     }
 
@@ -204,10 +208,17 @@ def _read_table(folder: Path, entry: Mapping[str, Any], schema: Schema) -> Table
         sums=numbers[1:].reshape(len(columns["sums"]), *kind.shape),
         unknown=np.array(entry["unknown"], dtype),
         cells=kind,
-        noise=Noise.parse(entry["noise"]) if entry["noise"] else None,
+        noise=_read_noise(entry),
         measured=None if measured is None else measured.reshape(kind.shape),
         variances=None if variances is None else variances.reshape(kind.shape),
     )
+
+
+def _read_noise(entry: Mapping[str, Any]) -> Noise | None:
+    """The noise of a table; files of the first version do not say what it was added to."""
+    if not entry["noise"]:
+        return None
+    return replace(Noise.parse(entry["noise"]), of=entry.get("noise_of") or "numbers")
 
 
 def _codes(column: Any, feature: Feature) -> npt.NDArray[np.int64]:

@@ -19,7 +19,7 @@ from agglearn.errors import TableError
 from agglearn.runtime.display import clip
 from agglearn.schema.schema import some
 from agglearn.tables.cells import Cells, DenseCells
-from agglearn.tables.noise import Noise
+from agglearn.tables.noise import Moments, Noise, noise_of_sum
 
 Array: TypeAlias = npt.NDArray[Any]  # int64 where exact, float64 where noisy
 Scope: TypeAlias = tuple[str, ...]
@@ -44,7 +44,7 @@ class Table:
     cells
         Which cell a combination of modalities has; by default one for each, with an axis per feature.
     noise
-        The law of the noise on each number, if any.
+        The law of the noise on each number, if any; :attr:`noise_moments` is what it comes to.
     measured
         Which cells were measured at all; None where all were.
     variances
@@ -104,6 +104,11 @@ class Table:
         return self.noise is None and bool(np.issubdtype(self.counts.dtype, np.integer))
 
     @property
+    def noise_moments(self) -> Moments:
+        """Variances of the noise on a count and on a sum, and their covariance; zeros where it is exact."""
+        return self.noise.moments(len(self.sums)) if self.noise else Moments(0.0, 0.0, 0.0)
+
+    @property
     def sampling(self) -> npt.NDArray[np.float64]:
         """Variance of each count by sampling."""
         found = np.maximum(self.counts, 0) if self.variances is None else self.variances
@@ -141,7 +146,7 @@ class Table:
 
     def __mul__(self, weight: float) -> Table:
         """The table with each of its records counting so much."""
-        noise = self.noise and Noise(self.noise.law, self.noise.scale * weight)
+        noise = self.noise and replace(self.noise, scale=self.noise.scale * weight)
         return replace(
             self,
             counts=self.counts * weight,
@@ -204,18 +209,22 @@ def _both(a: npt.NDArray[np.bool_] | None, b: npt.NDArray[np.bool_] | None) -> n
 def _noise_of_sum(a: Table, b: Table) -> Noise | None:
     if a.noise is None or b.noise is None:
         return b.noise if a.noise is None else a.noise
-    if a.noise.law != b.noise.law or a.noise.law != "gaussian":
+    noise = noise_of_sum(a.noise, b.noise)
+    if noise is None:
         raise TableError(
-            f"tables {a.title} with noise {a.noise} and {b.noise} cannot be added: only Gaussian noises "
-            "add up to a known law"
+            f"tables {a.title} with noise {a.noise} and {b.noise} cannot be added: one is on counts and "
+            "sums, the other on negatives and positives"
         )
-    return Noise("gaussian", float(np.hypot(a.noise.scale, b.noise.scale)))
+    return noise
 
 
 def _noise_left(whole: Table, part: Table) -> Noise | None:
     """The noise of a sum less that of a part, which leaves with it."""
     if whole.noise is None or part.noise is None:
         return whole.noise
-    left = whole.noise.scale**2 - part.noise.scale**2
+    left = whole.noise.sigma**2 - part.noise.sigma**2
     # Exactly the part's own noise is left with nothing, up to the rounding of two squares.
-    return Noise(whole.noise.law, float(np.sqrt(left))) if left > 1e-9 * whole.noise.scale**2 else None
+    if left <= 1e-9 * whole.noise.sigma**2:
+        return None
+    law = "gaussian" if whole.noise.law == "gaussian" else "mixed"
+    return Noise(law, float(np.sqrt(left)), whole.noise.of)
