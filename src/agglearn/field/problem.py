@@ -30,10 +30,18 @@ class TableNoise:
     ----------
     counts, sums
         On each count of records, and on each sum of the label: a number for each table.
+    shared
+        Covariance of the two in a cell; None where there is none.
     """
 
     counts: Floats
     sums: Floats
+    shared: Floats | None = None
+
+    @property
+    def covariances(self) -> Floats:
+        """Of the noise on a count and that on a sum of the same cell."""
+        return np.zeros_like(self.counts) if self.shared is None else self.shared
 
     def variance_of(self, cells: str, layout: Layout) -> Floats:
         """σ² of ``counts`` or ``sums``, for each cell."""
@@ -41,7 +49,8 @@ class TableNoise:
 
     def rate_variance(self, t: int | slice, rates: float | Floats) -> Floats:
         """Variance that noise adds to c − d·q in cells of a table (or of several) with rates q."""
-        return np.asarray(self.sums[t] ** 2 + self.counts[t] ** 2 * rates**2)
+        own = self.sums[t] ** 2 + self.counts[t] ** 2 * rates**2
+        return np.asarray(own - 2 * self.covariances[t] * rates)
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +73,9 @@ class Problem:
         Where the penalty pulls each θ to; None for 0.
     records
         Members of X that are known, where some are: their law is a better one than the field's.
+    unsure
+        Where noise was taken out of the tables (:mod:`.denoise`): by how much what is left of it multiplies
+        all penalties.
     """
 
     layout: Layout
@@ -75,6 +87,7 @@ class Problem:
     noise: TableNoise | None = None
     prior: Floats | None = None
     records: Members | None = None
+    unsure: float | None = None
 
     @property
     def rate(self) -> float:
@@ -154,7 +167,8 @@ def _noise(data: AggregatedData) -> TableNoise | None:
     """The noise declared for each table."""
     moments = [table.noise_moments for table in data.tables.values()]
     counts, sums = (np.sqrt([getattr(m, which) for m in moments]) for which in ("count", "sum"))
-    return TableNoise(counts, sums) if counts.any() else None
+    shared = np.array([m.covariance for m in moments])
+    return TableNoise(counts, sums, shared) if counts.any() else None
 
 
 def heldout_problem(heldout: AggregatedData, train: AggregatedData, label: str | None = None) -> Problem:

@@ -9,6 +9,7 @@ from math import inf
 from typing import Any
 
 from agglearn.errors import InputError
+from agglearn.field.denoise import denoised
 from agglearn.field.engines.records import KEPT
 from agglearn.field.kernels.score import Codes
 from agglearn.field.members import Members
@@ -125,7 +126,11 @@ def fit(
     names, scopes = whole.schema.names, fitted.problem.layout.scopes
     chains = _kept(fitted, keep_records)
     used = given.used(fitted, chains)
-    seconds = time.perf_counter() - began
+    record = FitRecord.of_fit(fitted, settings, choice, len(whole.tables), time.perf_counter() - began, used)
+    if problem.unsure is not None:  # the tables it knows as its own are those that were given
+        given_tables = make_problem(whole, label)
+        own = with_mains(given_tables) if record.mains else given_tables
+        record = replace(record, tables=own.fingerprint)
     return Model(
         schema=Schema(whole.schema.features, (chosen,)),
         label=chosen,
@@ -134,7 +139,7 @@ def fit(
         chains=chains,
         rows=fitted.problem.rows,
         positives=fitted.problem.positives,
-        record=FitRecord.of_fit(fitted, settings, choice, len(whole.tables), seconds, used),
+        record=record,
     )
 
 
@@ -171,7 +176,8 @@ class _Given:
             self._records = code_features(records, self._whole.schema, self._name, read)
 
     def problem(self, problem: Problem) -> Problem:
-        """A problem with all of it."""
+        """A problem with all of it, relieved of noise."""
+        problem = denoised(problem)
         if self.settings.by_table:
             problem = with_mains(problem)
         schema = self._whole.schema

@@ -106,7 +106,11 @@ class FitRecord:
 
     def to_json(self) -> dict[str, Any]:
         """All but the history and the seconds, which are not the same for the same seed, as JSON values."""
-        noise = self.noise and {"counts": self.noise.counts.tolist(), "sums": self.noise.sums.tolist()}
+        noise = self.noise and {
+            "counts": self.noise.counts.tolist(),
+            "sums": self.noise.sums.tolist(),
+            "shared": self.noise.covariances.tolist(),
+        }
         return {
             "settings": self.settings.to_json(),
             "iterations": self.iterations,
@@ -140,7 +144,12 @@ class FitRecord:
             stopped_because=str(document["stopped_because"]),
             steps_halved=int(document["steps_halved"]),
             tables=str(document["tables"]),
-            noise=noise and TableNoise(np.array(noise["counts"], float), np.array(noise["sums"], float)),
+            noise=noise
+            and TableNoise(
+                np.array(noise["counts"], float),
+                np.array(noise["sums"], float),
+                np.array(noise["shared"], float) if "shared" in noise else None,
+            ),
             choice=choice and Choice(**{"strength": 1.0, **choice}),
             history=tuple(Iteration.from_json(entry) for entry in history),
             seconds=float(seconds),

@@ -150,7 +150,7 @@ def set_penalties(problem: Problem, weights: Iterates, penalties: Floats) -> Non
     """Give every weight its table's penalty, and move it to where its own cell would have it."""
     layout = problem.layout
     noise = np.zeros(layout.n_tables)
-    if problem.noise is not None:
+    if problem.noise is not None and problem.unsure is None:
         noise = problem.noise.rate_variance(slice(None), problem.rate)
     runs = weights.d_run, weights.c_run
     at = weights.theta, weights.theta_mean, weights.precision, weights.prior

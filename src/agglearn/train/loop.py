@@ -195,6 +195,7 @@ def _find_penalties(problem: Problem, settings: FitSettings, state: FitState, n_
         if is_round(state.iteration + state.ahead):
             found = weigh(problem, weights, overlap_of_tables(layout))
             noise = chain_noise(problem.rows, n_chains, averaged=ROUND)
+            noise *= problem.unsure or 1.0
             if is_last_round(state.iteration + state.ahead, settings.iterations):
                 noise *= settings.training.strength
             state.penalties, state.lambda_theta = table_penalties(layout, found, noise)

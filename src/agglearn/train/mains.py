@@ -40,12 +40,11 @@ def with_mains(problem: Problem) -> Problem:
     )
     noise = problem.noise
     if noise is not None:
-        noise = TableNoise(
-            *(
-                np.append(sigma, [_sigma(layout, sigma, f, shares[f]) for f in added])
-                for sigma in (noise.counts, noise.sums)
-            )
+        counts, sums, shared = (
+            np.append(sigma, [_sigma(layout, sigma, f, shares[f]) for f in added])
+            for sigma in (noise.counts, noise.sums, np.sqrt(noise.covariances))
         )
+        noise = TableNoise(counts, sums, np.square(shared))
     new = Layout(
         layout.cards,
         (*layout.scopes, *((f,) for f in added)),
