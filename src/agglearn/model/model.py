@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 from agglearn.errors import TableError
@@ -10,6 +11,7 @@ from agglearn.field.field import Field
 from agglearn.field.kernels.score import Codes
 from agglearn.field.layout import Layout
 from agglearn.field.problem import Problem, make_problem, matching
+from agglearn.model.explanation import Explainable, Explanation
 from agglearn.model.fit_report import FitReport
 from agglearn.model.record import FitRecord
 from agglearn.report.html import fragment
@@ -20,7 +22,7 @@ from agglearn.train.mains import with_mains
 
 
 @dataclass(frozen=True, eq=False)
-class Model:
+class Model(Explainable):
     """A fitted field.
 
     Attributes
@@ -57,6 +59,14 @@ class Model:
     def tables(self) -> tuple[Scope, ...]:
         """The features of each table it was fitted to."""
         return self.scopes[: len(self.scopes) - self.record.mains]
+
+    @cached_property
+    def _explanation(self) -> Explanation:
+        return Explanation.of(self.schema, self.field, self.chains, self.rows)
+
+    def explanation(self) -> Explanation:
+        """The model in parts, made when first asked for."""
+        return self._explanation
 
     def __repr__(self) -> str:
         size = f"{len(self.tables):,} tables, {self.layout.n_cells:,} cells"
