@@ -88,10 +88,10 @@ class EffectDisplay(_Display):
         low, high = (np.asarray(self.columns[name], float) for name in ("low", "high"))
         bins = np.isfinite(low)
         edges = np.append(low[bins], high[bins][-1:])
-        axes.stairs(effect[bins], edges, baseline=None, linewidth=2)
+        axes.stairs(effect[bins], edges, baseline=None, linewidth=2, color="C0")
         ends = self._ends()
         if ends is not None:
-            axes.stairs(ends[1][bins], edges, baseline=ends[0][bins], fill=True, alpha=0.25)
+            axes.stairs(ends[1][bins], edges, baseline=ends[0][bins], fill=True, alpha=0.25, color="C0")
         for k in np.flatnonzero(~bins):
             axes.axhline(effect[k], linestyle=":", label=str(self.columns["value"][k]))
             axes.legend()
