@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from agglearn.aggregation.api import Aggregation, aggregate, aggregate_split
     from agglearn.classifier import MaxEntClassifier
     from agglearn.errors import AgglearnError
+    from agglearn.export.formats import ExportOptions, export_model
     from agglearn.judge.comparison import Comparison, compare
     from agglearn.model.fitting import fit
     from agglearn.model.model import Model
@@ -40,6 +41,7 @@ _HOMES = {
     "Cut": "schema.features",
     "Diagnosis": "trust.findings",
     "Encoded": "schema.features",
+    "ExportOptions": "export.formats",
     "HeldoutScore": "trust.score",
     "Label": "schema.schema",
     "MaxEntClassifier": "classifier",
@@ -55,6 +57,7 @@ _HOMES = {
     "FitSettings": "train.settings",
     "TrainingSettings": "train.settings",
     "diagnose": "trust.diagnosis",
+    "export_model": "export.formats",
     "fit": "model.fitting",
     "load": "opening",
     "load_schema": "tables.format",
@@ -76,6 +79,7 @@ __all__ = [
     "Cut",
     "Diagnosis",
     "Encoded",
+    "ExportOptions",
     "FitSettings",
     "HeldoutScore",
     "Label",
@@ -91,6 +95,7 @@ __all__ = [
     "check",
     "compare",
     "diagnose",
+    "export_model",
     "fit",
     "load",
     "load_schema",

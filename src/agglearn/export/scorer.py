@@ -11,12 +11,15 @@ date or time, or None where it is missing. On the command line,
 adds a column with the probability; there "", NA, NaN, nan, null and NULL are missing.
 """
 
+from __future__ import annotations
+
 import csv
 import datetime
 import decimal
 import json
 import math
 import sys
+from typing import Any, TextIO
 
 FORMAT, VERSION = "agglearn.scorer", 1
 MISSING = ("", "NA", "NaN", "nan", "null", "NULL")
@@ -25,26 +28,27 @@ MISSING = ("", "NA", "NaN", "nan", "null", "NULL")
 class Scorer:
     """A model that was exported as JSON."""
 
-    def __init__(self, document):
+    def __init__(self, document: dict[str, Any]) -> None:
         if document.get("format") != FORMAT or document.get("version") != VERSION:
             raise ValueError(f"this is not a document of format {FORMAT}, version {VERSION}")
+        self.document = document
         self.features, self.tables = document["features"], document["tables"]
         self.intercept, self.label = document["intercept"], document["label"]
 
-    def codes(self, record):
+    def codes(self, record: dict[str, Any]) -> list[int]:
         """The code of each feature; a code that is no modality's is unknown."""
         return [code_of(feature["rule"], record[feature["name"]]) for feature in self.features]
 
-    def log_odds(self, record):
+    def log_odds(self, record: dict[str, Any]) -> float:
         """The log-odds of the positive label: the weights of the record's cells, one in each table."""
-        codes, total = self.codes(record), self.intercept
+        codes, total = self.codes(record), float(self.intercept)
         for table in self.tables:
             cell = cell_of(table, [codes[f] for f in table["features"]], self.features)
             if cell is not None:
                 total += table["weights"][cell]
         return total
 
-    def probability(self, record):
+    def probability(self, record: dict[str, Any]) -> float:
         """The probability of the positive label."""
         log_odds = self.log_odds(record)
         if log_odds >= 0:
@@ -52,23 +56,23 @@ class Scorer:
         return math.exp(log_odds) / (1 + math.exp(log_odds))
 
 
-def code_of(rule, value):
+def code_of(rule: dict[str, Any], value: Any) -> int:
     """What a raw value becomes: by cuts if it is a number, by its text otherwise."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
-        return rule["missing"]
+        return int(rule["missing"])
     if rule["kind"] == "cuts":
         number = number_of(value)
         if number is None:
-            return rule["unknown"]
+            return int(rule["unknown"])
         if math.isnan(number):
-            return rule["missing"]
+            return int(rule["missing"])
         return sum(number > cut or (number == cut and not after) for cut, after in rule["cuts"])
     if rule["value_type"] == "boolean" and isinstance(value, str):
         value = value.lower()
-    return rule["codes"].get(text_of(value), rule["default"])
+    return int(rule["codes"].get(text_of(value), rule["default"]))
 
 
-def number_of(value):
+def number_of(value: Any) -> float | None:
     """A raw value as a number, or None where it is none."""
     if isinstance(value, (datetime.date, datetime.time)):
         return None
@@ -80,7 +84,7 @@ def number_of(value):
         return None
 
 
-def text_of(value):
+def text_of(value: Any) -> str:
     """The one text of a value, whatever type carries it: 5 and 5.0 are 5, True is true."""
     if isinstance(value, str):
         return value
@@ -96,13 +100,13 @@ def text_of(value):
     if isinstance(value, (datetime.datetime, datetime.time)):
         zone = "" if value.tzinfo is None else "Z"
         if zone and isinstance(value, datetime.datetime):
-            value = value.astimezone(datetime.timezone.utc)
+            value = value.astimezone(datetime.UTC)
         text = str(value.replace(tzinfo=None))
         return (text.rstrip("0").rstrip(".") if "." in text else text) + zone
     return str(value)
 
 
-def float_text(value):
+def float_text(value: float) -> str:
     """The shortest digits that give the number again; with an exponent below 1e-6 and from 1e10."""
     if math.isinf(value):
         return "inf" if value > 0 else "-inf"
@@ -116,13 +120,13 @@ def float_text(value):
     return f"{'-' if value < 0 else ''}{mantissa}e{exact.adjusted():+d}"
 
 
-def cell_of(table, codes, features):
+def cell_of(table: dict[str, Any], codes: list[int], features: list[dict[str, Any]]) -> int | None:
     """The cell that counts a combination of codes, or None where one of them is unknown."""
     cards = [len(features[f]["modalities"]) for f in table["features"]]
-    if any(code >= card for code, card in zip(codes, cards)):
+    if any(code >= card for code, card in zip(codes, cards, strict=True)):
         return None
     cell = 0
-    for code, card in zip(codes, cards):
+    for code, card in zip(codes, cards, strict=True):
         if table["buckets"]:  # 64-bit arithmetic that wraps around
             cell = ((cell ^ (code + 1)) * 0x9E3779B97F4A7C15) % 2**64
             cell ^= cell >> 29
@@ -131,7 +135,7 @@ def cell_of(table, codes, features):
     return cell % table["buckets"] if table["buckets"] else cell
 
 
-def main(document, source, target):
+def main(document: dict[str, Any], source: TextIO, target: TextIO) -> None:
     """Copy records in CSV, with a column for the probability."""
     scorer = Scorer(document)
     reader = csv.DictReader(source)
@@ -139,7 +143,7 @@ def main(document, source, target):
     absent = [name for name in names if name not in (reader.fieldnames or [])]
     if absent:
         sys.exit(f"column {absent[0]!r} is not in the records")
-    writer = csv.DictWriter(target, [*reader.fieldnames, "probability"])
+    writer = csv.DictWriter(target, [*(reader.fieldnames or []), "probability"])
     writer.writeheader()
     for record in reader:
         known = {name: None if record[name] in MISSING else record[name] for name in names}

@@ -1,8 +1,8 @@
 """A model as one SQL query: it adds a probability to a table, in the database and without functions of ours.
 
 Each feature's value becomes its code (a CASE, or a join with a constant table where there are many values),
-and the tables of the model are one constant array (:mod:`.folding`) that the codes point into. The types of columns are taken to be those the schema knows, as in
-:mod:`agglearn.sql.queries`.
+and the tables of the model are one constant array (:mod:`.folding`) that the codes point into. The types of
+columns are taken to be those the schema knows, as in :mod:`agglearn.sql.queries`.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ class Parts:
         column = {t: k for k, t in enumerate(self.joint)}
         for t, scope in enumerate(layout.scopes):
             features = list(scope)
-            heard = known[features].all(axis=0)
+            heard = np.asarray(known[features].all(axis=0))
             if t in column:
                 cells = layout.cells[t].find(codes[features][:, heard].astype(np.int64))
                 joint[heard, column[t]] = self.rests[t].reshape(-1)[cells]

@@ -86,7 +86,7 @@ class Explanation:
 
     @classmethod
     def of(cls, schema: Schema, field: Field, chains: Codes | None, rows: float) -> Explanation:
-        """The explanation of a field by the chains it was fitted with, or by every state where it had none."""
+        """By the chains that a field was fitted with, or by every state where it had none."""
         if chains is None:
             return cls(schema, field, ExactEngine(field.layout, rows).population(field))
         return cls(schema, field, Chains(field.layout, chains))
@@ -300,10 +300,10 @@ class Explainable:
             raise InputError(f"a heat map shows two features, and {len(features)} were given")
         first, second = features
         found = self.explanation()
-        columns = found.cell_columns(features)
-        values = [found.schema.feature(name).modalities for name in (first, second)]
-        grid = np.asarray(columns["interaction"]).reshape(
-            [found.schema.feature(name).n_modalities for name in sorted(features, key=found.schema.index.get)]  # type: ignore[arg-type]
-        )
-        swapped = found.schema.index[first] > found.schema.index[second]
-        return InteractionDisplay(first, second, *values, grid.T if swapped else grid).plot(ax=ax)
+        feature, other = found.schema.feature(first), found.schema.feature(second)
+        grid = np.asarray(found.cell_columns(features)["interaction"], float)
+        if found.schema.index[first] < found.schema.index[second]:
+            grid = grid.reshape(feature.n_modalities, -1)
+        else:
+            grid = grid.reshape(other.n_modalities, -1).T
+        return InteractionDisplay(first, second, feature.modalities, other.modalities, grid).plot(ax=ax)

@@ -1,4 +1,4 @@
-"""How an explanation is told: what a model rests on, what a feature's values add, what a table's cells add."""
+"""How an explanation is told: what a model rests on, and what values and cells add."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from agglearn.model.explanation import Explanation, Term
-from agglearn.report.document import Column, Document, Grid, Paragraph, number
+from agglearn.report.document import Block, Column, Document, Grid, Paragraph, Value, number
 
 _BAR = 16  # places of a bar
 
@@ -17,7 +17,7 @@ def importance_document(found: Explanation, top: int = 20) -> Document:
     """Features and tables by how far they move the log-odds."""
     features = [term for term in found.terms if term.kind == "feature"]
     joint = [term for term in found.terms if term.kind != "feature"]
-    blocks = [
+    blocks: list[Block] = [
         Paragraph(
             "spread: standard deviation of what it adds to the log-odds; share: of their variance, all "
             f"together 100%. Without anything known the log-odds are {found.parts.base:+.3f}."
@@ -41,7 +41,9 @@ def _terms(terms: Sequence[Term], name: str, top: int) -> Grid:
     left = len(terms) - len(shown)
     rows = [(term.spread, term.share, _bar(term.spread, most), term.name) for term in shown]
     caption = f"the first {len(shown)} of {len(terms):,}:" if left else ""
-    return Grid((number("spread", ".3f"), number("share", ".1%"), Column(""), Column(name)), tuple(rows), caption)
+    return Grid(
+        (number("spread", ".3f"), number("share", ".1%"), Column(""), Column(name)), tuple(rows), caption
+    )
 
 
 def _bar(value: float, most: float) -> str:
@@ -84,7 +86,7 @@ def cells_document(found: Explanation, features: tuple[str, ...], top: int = 20)
         *(Column(name) for name in names),
     )
     alone = np.asarray(columns["effect"], float) - interaction
-    rows = tuple(
+    rows: tuple[tuple[Value, ...], ...] = tuple(
         (
             float(share[i]),
             float(columns["rate"][i]),

@@ -72,7 +72,9 @@ class EffectDisplay(_Display):
     def plot(self, ax: Any = None) -> EffectDisplay:
         """Draw steps over the bins of a number, or a point for each value, the most frequent ones first."""
         effect = np.asarray(self.columns["effect"], float)
-        axes = self._axes(ax, (7, 4) if "low" in self.columns else (7, 1.2 + _BAR_HEIGHT * len(effect[:_TICKS])))
+        axes = self._axes(
+            ax, (7, 4) if "low" in self.columns else (7, 1.2 + _BAR_HEIGHT * len(effect[:_TICKS]))
+        )
         if "low" in self.columns:
             self._curve(axes, effect)
         else:

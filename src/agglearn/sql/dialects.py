@@ -14,9 +14,9 @@ from agglearn.errors import InputError
 class Dialect:
     """What differs from one database to another.
 
-    ``array`` is a constant array of numbers, and ``element`` one of them, counting from 0; ``table`` a constant table with
-    the columns value and code, and ``table_row`` a row of it; ``kept`` what a query keeps of its source beside
-    columns of its own, and ``star`` the source's columns again, without these.
+    ``array`` is a constant array of numbers, ``element`` one of them, counting from 0; ``table`` a constant
+    table with the columns value and code, and ``table_row`` a row of it; ``kept`` what a query keeps of its
+    source beside columns of its own, and ``star`` the source's columns again, without these.
     """
 
     text: str
@@ -54,7 +54,7 @@ class Dialect:
 
     def numbers(self, values: Iterable[float]) -> str:
         """A constant array."""
-        return self.array.format(",".join(f"{x:.12g}" for x in values))
+        return self.array.format(",".join(f"{x:.10g}" for x in values))
 
     def constant_table(self, name: str, codes: Sequence[tuple[str, int]]) -> str:
         """A table of texts and their codes, to be joined."""

@@ -18,7 +18,9 @@ Floats = npt.NDArray[np.float64]
 _AT_ONCE = 1 << 24  # numbers parted at a time
 
 
-def effect_intervals(posterior: Posterior, shares: Floats, f: int, level: float = 0.9) -> tuple[Floats, Floats]:
+def effect_intervals(
+    posterior: Posterior, shares: Floats, f: int, level: float = 0.9
+) -> tuple[Floats, Floats]:
     """Lower and upper ends for what each value of a feature adds to the log-odds by itself.
 
     Parameters
