@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from agglearn.model.fitting import fit
     from agglearn.model.model import Model
     from agglearn.opening import load, save
+    from agglearn.page.write import write_report
     from agglearn.schema.features import Binned, Categorical, Cut, Encoded
     from agglearn.schema.schema import Label, Schema
     from agglearn.tables.check import CheckReport, check
@@ -66,6 +67,7 @@ _HOMES = {
     "save_schema": "tables.format",
     "score_tables": "trust.score",
     "suggest_tables": "trust.suggest",
+    "write_report": "page.write",
 }
 
 __all__ = [
@@ -104,6 +106,7 @@ __all__ = [
     "save_schema",
     "score_tables",
     "suggest_tables",
+    "write_report",
 ]
 
 
