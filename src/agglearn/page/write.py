@@ -82,10 +82,36 @@ def write_report(
         progress=progress,
     )
     progress("writing")
-    data = page(contents).encode("utf-8", "replace")
+    data = _fitting(contents)
     with new_file(Path(target)) as path:
         path.write_bytes(data)
     return len(data)
+
+
+def _fitting(contents: dict[str, Any]) -> bytes:
+    """The page in bytes; where it would be too large, without what it can best do without."""
+    for lighter in (_as_it_is, _without_interval, _without_calculator, _with_fewer_pairs):
+        contents = lighter(contents)
+        data = page(contents).encode("utf-8", "replace")
+        if len(data) <= MOST_BYTES:
+            break
+    return data
+
+
+def _as_it_is(contents: dict[str, Any]) -> dict[str, Any]:
+    return contents
+
+
+def _without_interval(contents: dict[str, Any]) -> dict[str, Any]:
+    return {**contents, "whatif": {**contents["whatif"], "draws": None}}
+
+
+def _without_calculator(contents: dict[str, Any]) -> dict[str, Any]:
+    return {**contents, "whatif": {"reason": "the model is too large for a page of this kind"}}
+
+
+def _with_fewer_pairs(contents: dict[str, Any]) -> dict[str, Any]:
+    return {**contents, "pairs": contents["pairs"][:4]}
 
 
 def page(contents: dict[str, Any]) -> str:

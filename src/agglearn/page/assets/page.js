@@ -13,6 +13,10 @@
       STEERING, (c) => "\\u" + c.charCodeAt(0).toString(16).padStart(4, "0"));
     return String(text).length > most ? harmless.slice(0, most - 1) + "…" : harmless;
   };
+  // Texts that look alike are told apart by what nobody sees; and no text is a name that objects have already.
+  const distinct = (texts) => texts.map((text, k) => "\u200b".repeat(1 + texts.slice(0, k).filter((t) => t === text).length) + text);
+  // Vega-Lite stumbles over an axis called "constructor", and Vega over a value "__proto__".
+  const titled = (text) => "\u200b" + shown(text, 40);
   const blank = (x) => x === null || x === undefined || Number.isNaN(x);
   const fixed = (x, digits = 4) => blank(x) ? "–" : Number(x).toFixed(digits);
   const signed = (x, digits = 3) => blank(x) ? "–" : (x >= 0 ? "+" : "−") + Math.abs(x).toFixed(digits);
@@ -62,14 +66,14 @@
   }
   async function draw(node) {
     const p = palette();
-    const spec = {$schema: "https://vega.github.io/schema/vega-lite/v6.json", width: "container", autosize: {type: "fit-x", contains: "padding"}, ...charts.get(node)(p)};
-    const made = await vegaEmbed(node, spec, {actions: false, renderer: "svg", config: config(p), logLevel: vega.Error, tooltip: {theme: isDark() ? "dark" : "light"}});
+    const spec = {description: node.dataset.said, width: "container", autosize: {type: "fit-x", contains: "padding"}, ...charts.get(node)(p)};
+    const made = await vegaEmbed(node, spec, {mode: "vega-lite", actions: false, renderer: "svg", config: config(p), logLevel: 1, tooltip: {theme: isDark() ? "dark" : "light"}});
     node.finalize?.();
     node.finalize = () => made.finalize();
     node.setAttribute("data-drawn", String(Number(node.getAttribute("data-drawn") || 0) + 1));
   }
   function figure(caption, description, make) {
-    const node = el("div", {class: "chart", role: "img", "aria-label": shown(description, 300)});
+    const node = el("div", {class: "chart", role: "img", "aria-label": shown(description, 300), "data-said": shown(description, 300)});
     charts.set(node, make);
     return el("figure", {}, el("figcaption", {}, caption), node);
   }
@@ -142,7 +146,7 @@
     if (Q.baselines.length) {
       add("quality", figure("Beside simpler models of the same tables",
         "NLLH of this model and of simpler ones, with two standard errors",
-        (p) => ({height: {step: 30}, data: {values: Q.baselines}, transform: [{calculate: "datum.nllh - 2 * datum.nllh_se", as: "lo"}, {calculate: "datum.nllh + 2 * datum.nllh_se", as: "hi"}],
+        (p) => ({height: 30 * Q.baselines.length, data: {values: Q.baselines}, transform: [{calculate: "datum.nllh - 2 * datum.nllh_se", as: "lo"}, {calculate: "datum.nllh + 2 * datum.nllh_se", as: "hi"}],
           encoding: {y: {field: "model", type: "nominal", sort: null, title: null, axis: {labelLimit: 220}}},
           layer: [
             {mark: {type: "bar", cornerRadiusEnd: 3, height: 16}, encoding: {x: {field: "nllh", type: "quantitative", title: "NLLH"}, color: {condition: {test: "datum.own", value: p.accent}, value: p.line}, tooltip: [{field: "model"}, {field: "nllh", format: ".4f", title: "NLLH"}, {field: "nllh_se", format: ".4f", title: "±"}]}},
@@ -165,7 +169,7 @@
     add("learnt",
       el("p", {}, "How far each feature, and each pair of features together, moves the log-odds from record to record (standard deviation)."),
       figure("What predictions rest on", "Importance: spread of the log-odds by term, the largest first",
-        (p) => ({height: {step: 21}, data: {values: top}, mark: {type: "bar", cornerRadiusEnd: 3},
+        (p) => ({height: 21 * top.length, data: {values: top}, mark: {type: "bar", cornerRadiusEnd: 3},
           encoding: {
             y: {field: "order", type: "ordinal", axis: {title: null, labelLimit: 300, labelExpr: "data('terms')[datum.value] ? data('terms')[datum.value].term : ''"}},
             x: {field: "spread", type: "quantitative", title: "spread of the log-odds"},
@@ -193,7 +197,7 @@
           ...(told ? [{mark: {type: "area", interpolate: "step", opacity: .18, color: p.accent}, encoding: {y: {field: "lower", type: "quantitative"}, y2: {field: "upper"}}}] : []),
           {mark: {type: "line", interpolate: "step", color: p.accent, strokeWidth: 2}, encoding: {y: value()}},
           {mark: {type: "point", filled: true, size: 45, color: p.accent}, encoding: {y: value(), tooltip: tip}}]});
-      const lying = (p) => ({height: {step: 22}, datasets: {rows}, data: {name: "rows"},
+      const lying = (p) => ({height: Math.max(60, 22 * rows.length), datasets: {rows}, data: {name: "rows"},
         encoding: {y: {field: "order", type: "ordinal", sort: "descending", axis: {title: null, ...names}}},
         layer: [
           {mark: {type: "rule", color: p.soft, strokeDash: [3, 3]}, encoding: {y: null, x: {datum: 0}}},
@@ -218,18 +222,18 @@
     const holder = el("div", {id: "pair"});
     function show(k) {
       const P = C.pairs[k], first = Object.keys(P.first).map(Number), second = Object.keys(P.second).map(Number);
-      const cells = P.cells.map((c) => ({...c, x: second.indexOf(c.b), y: first.indexOf(c.a), one: shown(P.first[c.a], 40), two: shown(P.second[c.b], 40)}));
-      const across = second.map((j) => shown(P.second[j], 24)), down = first.map((i) => shown(P.first[i], 24));
+      const down = distinct(first.map((i) => shown(P.first[i], 24))), across = distinct(second.map((j) => shown(P.second[j], 24)));
+      const cells = P.cells.map((c) => ({...c, x: across[second.indexOf(c.b)], y: down[first.indexOf(c.a)], cell: `${shown(P.features[0], 40)} = ${shown(P.first[c.a], 40)}, ${shown(P.features[1], 40)} = ${shown(P.second[c.b], 40)}`}));
       const most = Math.max(...cells.map((c) => Math.abs(c.interaction)), 1e-9);
       const rates = cells.flatMap((c) => [c.rate, c.observed]).filter((r) => !blank(r));
-      const tip = [{field: "one", title: shown(P.features[0], 40)}, {field: "two", title: shown(P.features[1], 40)}, {field: "interaction", format: "+.3f", title: "adds together"}, {field: "rate", format: ".1%", title: "rate predicted"}, ...(cells[0].observed !== undefined ? [{field: "observed", format: ".1%", title: "rate in the table"}] : []), {field: "records", format: ",.0f"}];
+      const tip = [{field: "cell"}, {field: "interaction", format: "+.3f", title: "adds together"}, {field: "rate", format: ".1%", title: "rate predicted"}, ...(cells[0].observed !== undefined ? [{field: "observed", format: ".1%", title: "rate in the table"}] : []), {field: "records", format: ",.0f"}];
       const map = (field, title, scale) => (p) => ({height: Math.max(120, Math.min(420, 17 * first.length)), data: {values: cells},
         mark: {type: "rect"}, encoding: {
-          x: {field: "x", type: "ordinal", axis: {title: shown(P.features[1], 40), labelAngle: -60, labelExpr: `${JSON.stringify(across)}[datum.value]`, labelLimit: 90, labelOverlap: true, domain: false, ticks: false}},
-          y: {field: "y", type: "ordinal", axis: {title: shown(P.features[0], 40), labelExpr: `${JSON.stringify(down)}[datum.value]`, labelLimit: 110, domain: false, ticks: false}},
+          x: {field: "x", type: "nominal", sort: null, axis: {title: titled(P.features[1]), labelAngle: -60, labelLimit: 90, labelOverlap: true, domain: false, ticks: false}},
+          y: {field: "y", type: "nominal", sort: null, axis: {title: titled(P.features[0]), labelLimit: 110, domain: false, ticks: false}},
           color: {field, type: "quantitative", title: null, scale: scale(p), legend: {orient: "top", gradientLength: 150, gradientThickness: 8, format: field === "interaction" ? "+.1f" : ".0%"}},
           tooltip: tip}});
-      const apart = (p) => ({domain: [-most, 0, most], range: [p.accent, isDark() ? "#1b222c" : "#ffffff", p.warm]});
+      const apart = (p) => ({domain: [-most, 0, most], interpolate: "rgb", range: [p.accent, isDark() ? "#1b222c" : "#ffffff", p.warm]});
       const rate = () => ({domain: [Math.min(...rates), Math.max(...rates)], scheme: "viridis"});
       const maps = [figure("Adds to the log-odds together", `Heat map of what ${P.pair} add together, beyond their single effects`, map("interaction", "", apart)),
         figure("Rate predicted", `Heat map of the rate predicted by ${P.pair}`, map("rate", "", rate))];
@@ -328,7 +332,7 @@
     const band = el("i"), mark = el("b"), meter = el("div", {class: "meter", "aria-hidden": "true"}, band, mark);
     let bars = [];
     const waterfall = figure("What moves it", "What each term adds to the log-odds of this record, the largest first",
-      (p) => ({height: {step: 22}, datasets: {bars}, data: {name: "bars"}, mark: {type: "bar", cornerRadius: 2},
+      (p) => ({height: 22 * bars.length, datasets: {bars}, data: {name: "bars"}, mark: {type: "bar", cornerRadius: 2},
         encoding: {
           y: {field: "order", type: "ordinal", axis: {title: null, labelLimit: 300, labelExpr: "data('bars')[datum.value] ? data('bars')[datum.value].text : ''"}},
           x: {field: "adds", type: "quantitative", title: "adds to the log-odds, beside the average record"},
