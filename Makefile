@@ -26,7 +26,7 @@ demo: setup ## run the main job end to end on the Adult data
 	$(BIN)/agglearn report demo/adult.model --tables demo/adult.agg --valid demo/adult.test.csv --compare -o demo/report.html
 	@echo "Open it in a browser: file://$(CURDIR)/demo/report.html"
 
-docs: setup ## build the documentation as a site, in site/
+docs: setup ## build the documentation as a site, in site/ (its search needs a server: python -m http.server -d site)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "Open it in a browser: file://$(CURDIR)/site/index.html"
 

@@ -76,7 +76,9 @@ def test_it_opens_without_a_word_on_the_console_and_every_section_has_its_conten
     for section in SECTIONS:
         text = browser.execute_script(f"return document.getElementById('{section}').innerText")
         assert len(text) > 80, section
-    drawn = browser.execute_script("return [...document.querySelectorAll('.chart')].map(c => !!c.querySelector('svg'))")
+    drawn = browser.execute_script(
+        "return [...document.querySelectorAll('.chart')].map(c => !!c.querySelector('svg'))"
+    )
     assert len(drawn) > 10
     assert all(drawn)
     assert browser.title == "Shop · agglearn report"
@@ -92,7 +94,7 @@ def test_choosing_a_pair_or_a_feature_redraws(browser: Any, report: Path) -> Non
         script = f"return document.getElementById('{holder}').innerText"
         before = browser.execute_script(script)
         browser.execute_script(
-            f"const s = document.getElementById('{select}'); s.value = 1; s.dispatchEvent(new Event('change'))"
+            f"const s = document.getElementById('{select}'); s.value = 1;s.dispatchEvent(new Event('change'))"
         )
         wait_for(
             browser,
@@ -110,7 +112,11 @@ def test_what_if_is_what_predict_proba_says(browser: Any, report: Path, fitted: 
     records: dict[str, list[Any]] = {"colour": [], "size": [], "age": []}
     found = []
     for _ in range(12):
-        colour, size, age = rng.choice(["blue", "green", "red"]), int(rng.choice([1, 2, 3, 5])), int(rng.integers(18, 80))
+        colour, size, age = (
+            rng.choice(["blue", "green", "red"]),
+            int(rng.choice([1, 2, 3, 5])),
+            int(rng.integers(18, 80)),
+        )
         set_field(browser, 0, str(schema.feature("colour").code_of[str(colour)]))
         set_field(browser, 1, str(schema.feature("size").code_of[str(size)]))
         set_field(browser, 2, str(age))
@@ -120,13 +126,17 @@ def test_what_if_is_what_predict_proba_says(browser: Any, report: Path, fitted: 
     np.testing.assert_allclose(found, fitted.predict_proba(records)[:, 1], rtol=0, atol=1e-6)
     # The last record's interval: fewer draws than Python takes, in bytes, so about as wide.
     said = browser.execute_script("return document.getElementById('interval').innerText")
-    low, high = (float(part.split("%")[0].split()[-1]) / 100 for part in said.split("interval")[1].split("to"))
+    low, high = (
+        float(part.split("%")[0].split()[-1]) / 100 for part in said.split("interval")[1].split("to")
+    )
     told = fitted.predict_interval({name: values[-1:] for name, values in records.items()})[0]
     assert low < found[-1] < high
     assert 0.5 < (high - low) / (told[1] - told[0]) < 2
 
 
-def test_what_if_knows_unknown_and_missing_values(browser: Any, report: Path, fitted: MaxEntClassifier) -> None:
+def test_what_if_knows_unknown_and_missing_values(
+    browser: Any, report: Path, fitted: MaxEntClassifier
+) -> None:
     open_page(browser, report)
     set_field(browser, 0, "3")  # past the last modality: unknown to the model
     set_field(browser, 1, "0")
@@ -155,7 +165,9 @@ def test_light_and_dark_are_a_button_apart_and_the_keyboard_reaches_everything(
     reached = set()
     for _ in range(45):
         browser.switch_to.active_element.send_keys(Keys.TAB)
-        reached.add(browser.execute_script("return document.activeElement.id || document.activeElement.tagName"))
+        reached.add(
+            browser.execute_script("return document.activeElement.id || document.activeElement.tagName")
+        )
     assert {"theme", "feature", "pairs", "field-0", "field-1", "field-2", "SUMMARY", "A"} <= reached
     unnamed = browser.execute_script(
         "return [...document.querySelectorAll('select, input')].filter(n => !n.labels.length).length"
@@ -179,7 +191,11 @@ def test_it_prints_on_a_few_pages(browser: Any, report: Path) -> None:
 
     printed = base64.b64decode(browser.print_page())
     assert printed.startswith(b"%PDF")
-    assert 2 <= printed.count(b"/Type /Page\n") + printed.count(b"/Type /Page ") + printed.count(b"/Type/Page/") <= 20
+    assert (
+        2
+        <= printed.count(b"/Type /Page\n") + printed.count(b"/Type /Page ") + printed.count(b"/Type/Page/")
+        <= 20
+    )
 
 
 # --- awkward models ---------------------------------------------------------------------------------------
@@ -214,7 +230,9 @@ def test_hostile_names_stay_text(browser: Any, tmp_path: Path) -> None:
     assert open_page(browser, path) == []
     assert browser.execute_script("return window.hurt") is None
     assert browser.execute_script("return document.querySelectorAll('main img, main script').length") == 0
-    assert not browser.execute_script("return [...document.querySelectorAll('b')].some(b => b.innerText === 'bold')")
+    assert not browser.execute_script(
+        "return [...document.querySelectorAll('b')].some(b => b.innerText === 'bold')"
+    )
     assert HOSTILE[0] in browser.execute_script("return document.body.textContent")
     assert browser.execute_script("return document.documentElement.scrollWidth <= window.innerWidth")
     schema = fitted.model_.schema
@@ -265,14 +283,20 @@ def test_a_model_too_large_for_the_calculator_says_so(
     monkeypatch.setattr("agglearn.page.whatif._MOST_CELLS", 10)
     write_report(fitted, tmp_path / "report.html")
     assert open_page(browser, tmp_path / "report.html") == []
-    assert "cannot score records" in browser.execute_script("return document.getElementById('whatif').innerText")
+    assert "cannot score records" in browser.execute_script(
+        "return document.getElementById('whatif').innerText"
+    )
 
 
 # --- the command line -------------------------------------------------------------------------------------
 
 
 def test_the_command_line_writes_a_report_judged_on_records(
-    fitted: MaxEntClassifier, parts: dict[str, agglearn.AggregatedData], run_cli: Cli, tmp_path: Path, browser: Any
+    fitted: MaxEntClassifier,
+    parts: dict[str, agglearn.AggregatedData],
+    run_cli: Cli,
+    tmp_path: Path,
+    browser: Any,
 ) -> None:
     import pyarrow.csv as pacsv
 

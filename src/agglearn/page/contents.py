@@ -133,12 +133,19 @@ def _trust(
 
 
 def _history(model: Model) -> list[dict[str, Any]]:
-    keys = ("iteration", "misfit_d", "misfit_c", "moves", "acceptance", "moved", "valid_nllh", "valid_nllh_se")
+    keys = (
+        "iteration",
+        "misfit_d",
+        "misfit_c",
+        "moves",
+        "acceptance",
+        "moved",
+        "valid_nllh",
+        "valid_nllh_se",
+    )
     every = max(1, len(model.record.history) // 400)
     entries = [e for e in model.record.history if e.iteration % every == 0 or e.valid_nllh is not None]
-    return [
-        {key: value for key in keys if (value := getattr(entry, key)) is not None} for entry in entries
-    ]
+    return [{key: value for key in keys if (value := getattr(entry, key)) is not None} for entry in entries]
 
 
 def _reproduce(model: Model) -> list[list[str]]:

@@ -1,4 +1,4 @@
-"""What a model learnt, for its report: terms, effects with intervals, and the strongest pairs cell by cell."""
+"""What a model learnt, for its report: terms, effects with intervals, the strongest pairs cell by cell."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How good a model is, for its report: on records or on tables of other records, and beside simpler models."""
+"""How good a model is, for its report: on records or tables of others, and beside simpler models."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ _NAMES = {
 _Judge = Callable[[LogOddsModel], tuple[float, float]]
 
 
-def on_records(model: Model, source: Source, tables: AggregatedData | None, threads: int | None) -> dict[str, Any]:
+def on_records(
+    model: Model, source: Source, tables: AggregatedData | None, threads: int | None
+) -> dict[str, Any]:
     """The score on records, with calibration and lift; with tables to fit to, simpler models beside it."""
     codes, y = _coded(model, source)
     workers = thread_count(threads)
@@ -118,7 +120,11 @@ def on_tables(
         }
         for c in score.calibration.worst
     ]
-    beside = [] if tables is None or not score.known else _beside(model, (score.nllh, score.nllh_se), tables, judge)
+    beside = (
+        []
+        if tables is None or not score.known
+        else _beside(model, (score.nllh, score.nllh_se), tables, judge)
+    )
     return {
         "kind": "tables",
         "rows": score.rows,
@@ -197,7 +203,7 @@ def _simpler(problem: Problem) -> Iterator[tuple[str, list[LogOddsModel]]]:
 
 
 def _on_layout(other: LogOddsModel, model: Model) -> Field:
-    """A simpler model as a field over the model's own tables, each of which holds the features of one of its."""
+    """A simpler model as a field over the model's own tables, which hold the features of its."""
     layout = model.layout
     theta = np.zeros(layout.n_cells)
     for k, scope in enumerate(other.layout.scopes):

@@ -143,7 +143,9 @@ def _vega() -> str:
     try:
         import vl_convert
     except ImportError:
-        raise InputError("the report needs a library for its pictures: pip install 'agglearn[report]'") from None
-    bundle: str = vl_convert.javascript_bundle()
+        raise InputError(
+            "the report needs a library for its pictures: pip install 'agglearn[report]'"
+        ) from None
+    bundle: str = vl_convert.javascript_bundle(None)
     # Its own names stay its own.
     return "(() => {" + bundle.replace("</script", "<\\/script") + "\n})();"
