@@ -20,9 +20,12 @@ if TYPE_CHECKING:
     from agglearn.schema.schema import Label, Schema
     from agglearn.tables.check import CheckReport, check
     from agglearn.tables.data import AggregatedData, merge
+    from agglearn.tables.drift import Drift, drift
     from agglearn.tables.format import load_schema, save_schema
+    from agglearn.tables.ledger import Part
     from agglearn.tables.noise import Noise
     from agglearn.tables.table import Table
+    from agglearn.tables.window import window
     from agglearn.train.settings import FitSettings, TrainingSettings
     from agglearn.trust.diagnosis import diagnose
     from agglearn.trust.findings import Diagnosis
@@ -41,6 +44,7 @@ _HOMES = {
     "Comparison": "judge.comparison",
     "Cut": "schema.features",
     "Diagnosis": "trust.findings",
+    "Drift": "tables.drift",
     "Encoded": "schema.features",
     "ExportOptions": "export.formats",
     "HeldoutScore": "trust.score",
@@ -48,6 +52,7 @@ _HOMES = {
     "MaxEntClassifier": "classifier",
     "Model": "model.model",
     "Noise": "tables.noise",
+    "Part": "tables.ledger",
     "Schema": "schema.schema",
     "Suggestion": "trust.suggest",
     "Table": "tables.table",
@@ -58,6 +63,7 @@ _HOMES = {
     "FitSettings": "train.settings",
     "TrainingSettings": "train.settings",
     "diagnose": "trust.diagnosis",
+    "drift": "tables.drift",
     "export_model": "export.formats",
     "fit": "model.fitting",
     "load": "opening",
@@ -67,6 +73,7 @@ _HOMES = {
     "save_schema": "tables.format",
     "score_tables": "trust.score",
     "suggest_tables": "trust.suggest",
+    "window": "tables.window",
     "write_report": "page.write",
 }
 
@@ -80,6 +87,7 @@ __all__ = [
     "Comparison",
     "Cut",
     "Diagnosis",
+    "Drift",
     "Encoded",
     "ExportOptions",
     "FitSettings",
@@ -88,6 +96,7 @@ __all__ = [
     "MaxEntClassifier",
     "Model",
     "Noise",
+    "Part",
     "Schema",
     "Suggestion",
     "Table",
@@ -97,6 +106,7 @@ __all__ = [
     "check",
     "compare",
     "diagnose",
+    "drift",
     "export_model",
     "fit",
     "load",
@@ -106,6 +116,7 @@ __all__ = [
     "save_schema",
     "score_tables",
     "suggest_tables",
+    "window",
     "write_report",
 ]
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
-from agglearn.errors import TableError
+from agglearn.errors import InputError, TableError
 from agglearn.field.field import Field
 from agglearn.field.kernels.score import Codes
 from agglearn.field.layout import Layout
@@ -15,6 +15,7 @@ from agglearn.model.explanation import Explainable, Explanation
 from agglearn.model.fit_report import FitReport
 from agglearn.model.record import FitRecord
 from agglearn.report.html import fragment
+from agglearn.runtime.speech import option
 from agglearn.schema.schema import Label, Schema
 from agglearn.tables.data import AggregatedData
 from agglearn.tables.table import Scope
@@ -62,11 +63,21 @@ class Model(Explainable):
 
     @cached_property
     def _explanation(self) -> Explanation:
+        if self.still and self.chains is None:
+            raise InputError(
+                "the model was fitted with records and keeps none of them, so it has no law of X to weigh "
+                f"its parts by: fit it again with {option('keep_records')}"
+            )
         return Explanation.of(self.schema, self.field, self.chains, self.rows)
 
     def explanation(self) -> Explanation:
         """The model in parts, made when first asked for."""
         return self._explanation
+
+    @property
+    def still(self) -> bool:
+        """Whether its law of X is one of records, which its weights μ do not describe."""
+        return "records" in self.record.used
 
     def __repr__(self) -> str:
         size = f"{len(self.tables):,} tables, {self.layout.n_cells:,} cells"
