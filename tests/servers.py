@@ -91,7 +91,7 @@ def copy_to_postgresql(connection: Any, records: Any, table: str) -> None:
         for f in records.schema
     )
     with connection.cursor() as cursor:
-        cursor.execute(f"DROP TABLE IF EXISTS {quoted(table)}")
+        cursor.execute(f"DROP TABLE IF EXISTS {quoted(table)} CASCADE")
         cursor.execute(f"CREATE TABLE {quoted(table)} ({columns})")
         with cursor.copy(f"COPY {quoted(table)} FROM STDIN") as copy:
             for row in zip(*(c.to_pylist() for c in records.columns), strict=True):
