@@ -55,8 +55,10 @@ EXECUTED = [
     "docs/explain.md",
     "docs/export.md",
     "docs/tutorials/clean-room.md",
+    "docs/tutorials/daily-tables.md",
     "docs/tutorials/noisy-api.md",
     "docs/tutorials/statistical-office.md",
+    "docs/tutorials/unlabelled-records.md",
 ]
 
 
