@@ -66,6 +66,7 @@
   }
   async function draw(node) {
     const p = palette();
+    root.dataset.drawn = isDark() ? "dark" : "light"; // pictures keep their colours when printed
     const spec = {description: node.dataset.said, width: "container", autosize: {type: "fit-x", contains: "padding"}, ...charts.get(node)(p)};
     const made = await vegaEmbed(node, spec, {mode: "vega-lite", actions: false, renderer: "svg", config: config(p), logLevel: 1, tooltip: {theme: isDark() ? "dark" : "light"}});
     node.finalize?.();
