@@ -27,7 +27,7 @@ demo: setup ## run the main job end to end on the Adult data
 	@echo "Open it in a browser: file://$(CURDIR)/demo/report.html"
 
 docs: setup ## build the documentation as a site, in site/ (its search needs a server: python -m http.server -d site)
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "Open it in a browser: file://$(CURDIR)/site/index.html"
 
 wheel: setup ## build a wheel, in dist/
