@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types unit format bench bench-quick paper paper-quick tables-only zoo zoo-quick privacy clean
+.PHONY: help setup demo docs wheel test lint types unit format bench bench-quick paper paper-quick tables-only zoo zoo-quick privacy clean
 
 help: ## show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -23,6 +23,15 @@ demo: setup ## run the main job end to end on the Adult data
 	$(BIN)/agglearn fit demo/adult.agg -o demo/adult.model
 	$(BIN)/agglearn evaluate demo/adult.model demo/adult.test.csv
 	$(BIN)/agglearn compare demo/adult.csv demo/adult.test.csv --label income --positive '>50K'
+	$(BIN)/agglearn report demo/adult.model --tables demo/adult.agg --valid demo/adult.test.csv --compare -o demo/report.html
+	@echo "Open it in a browser: file://$(CURDIR)/demo/report.html"
+
+docs: setup ## build the documentation as a site, in site/ (its search needs a server: python -m http.server -d site)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "Open it in a browser: file://$(CURDIR)/site/index.html"
+
+wheel: setup ## build a wheel, in dist/
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
 
 test: lint types unit ## lint, type-check and run every test
 
@@ -65,4 +74,4 @@ zoo-quick: setup ## run a small zoo, under two minutes
 	$(BIN)/python -m evidence zoo --quick
 
 clean: ## remove the environment and everything generated
-	rm -rf $(VENV) demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) demo site dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -18,6 +18,8 @@ import pytest
 
 from agglearn.tables.data import AggregatedData
 from tests import fields
+from tests.browser import browser as browser
+from tests.servers import postgresql as postgresql
 
 REPOSITORY = Path(__file__).parents[1]
 

@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-import os
-import pwd
-import shutil
-import subprocess
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -27,6 +22,7 @@ from agglearn.schema.schema import Label, Schema
 from agglearn.sql.dialects import DIALECTS
 from agglearn.sql.queries import write_queries
 from agglearn.tables.scopes import parse_scopes
+from tests.servers import copy_to_postgresql
 
 psycopg = pytest.importorskip("psycopg")
 
@@ -37,86 +33,10 @@ Server: TypeAlias = Callable[[Any, str], Callable[[str, Path], Path]]
 # --- servers ---------------------------------------------------------------------------------------
 
 
-def _postgresql_programs() -> Path | None:
-    installed = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda p: p.parent.name)
-    found = shutil.which("pg_ctl")
-    folders = [*installed[::-1], *([Path(found).parent] if found else [])]
-    return next((f for f in folders if (f / "initdb").exists() and (f / "pg_ctl").exists()), None)
-
-
-@pytest.fixture(scope="session")
-def postgresql() -> Iterator[Any]:
-    """A connection to a PostgreSQL server of our own, on a socket in a folder of its own."""
-    programs = _postgresql_programs()
-    if programs is None:
-        pytest.skip("no PostgreSQL server is installed: initdb and pg_ctl were not found")
-    # Not under pytest's folder: the server does not run as root, and could not get there.
-    folder = Path(tempfile.mkdtemp(prefix="agglearn-pg-"))
-    account: dict[str, Any] = {}
-    if os.getuid() == 0:
-        names = {entry.pw_name: entry for entry in pwd.getpwall()}
-        user = names.get("postgres") or names.get("nobody")
-        if user is None:
-            pytest.skip("PostgreSQL does not run as root, and there is no other account to use")
-        account = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
-        os.chown(folder, user.pw_uid, user.pw_gid)
-
-    def run(program: str, *args: str) -> None:
-        done = subprocess.run(
-            [str(programs / program), "-D", str(folder / "data"), *args],
-            cwd=folder,
-            stdout=subprocess.DEVNULL,  # the server would keep a pipe open
-            stderr=subprocess.DEVNULL,
-            timeout=60,
-            check=False,
-            **account,
-        )
-        assert done.returncode == 0, f"{program} failed"
-
-    started = False
-    try:
-        run("initdb", "--username=agglearn", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync")
-        options = f"-k {folder} -c listen_addresses='' -c fsync=off"
-        run("pg_ctl", "start", "--wait", "-l", str(folder / "log"), "-o", options)
-        started = True
-        with psycopg.connect(
-            host=str(folder), user="agglearn", dbname="postgres", autocommit=True
-        ) as connection:
-            yield connection
-    finally:
-        if started:
-            run("pg_ctl", "stop", "--mode=immediate")
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-_POSTGRESQL_TYPES = (
-    (pa.types.is_boolean, "boolean"),
-    (pa.types.is_integer, "bigint"),
-    (pa.types.is_float32, "real"),
-    (pa.types.is_floating, "double precision"),
-    (pa.types.is_date, "date"),
-    (pa.types.is_time, "time"),
-    (pa.types.is_timestamp, "timestamp"),
-    (pa.types.is_string, "text"),
-)
-
-
 @pytest.fixture
 def on_postgresql(postgresql: Any) -> Server:
     def load(records: Any, table: str) -> Callable[[str, Path], Path]:
-        def quoted(name: str) -> str:
-            return '"' + name.replace('"', '""') + '"'
-
-        columns = ", ".join(
-            f"{quoted(f.name)} {next(t for is_type, t in _POSTGRESQL_TYPES if is_type(f.type))}"
-            for f in records.schema
-        )
-        with postgresql.cursor() as cursor:
-            cursor.execute(f"DROP TABLE IF EXISTS {quoted(table)}")
-            cursor.execute(f"CREATE TABLE {quoted(table)} ({columns})")
-            with cursor.copy(f"COPY {quoted(table)} FROM STDIN") as copy:
-                for row in zip(*(c.to_pylist() for c in records.columns), strict=True):
-                    copy.write_row(row)
+        copy_to_postgresql(postgresql, records, table)
 
         def run(text: str, target: Path) -> Path:
             path = target.with_suffix(".csv")

@@ -347,7 +347,7 @@ def test_a_value_that_is_unknown_widens_the_interval_by_the_prior_of_its_tables(
         rest += found.draws[LAYOUT.offsets[t] + cells]
     rest += found.draws[-1]
     variance = np.mean(rest**2, axis=1) + (LAYOUT.n_tables - len(known_tables)) / found.precision
-    factor = found._quantile(0.9)
+    factor = found.quantile(0.9)
     held_fit = upper - lower >= 2 * factor * np.sqrt(variance) * 0.999
     assert held_fit.all()
     tight = upper - lower <= 2 * factor * np.sqrt(variance) * 1.001

@@ -18,6 +18,7 @@ runs small sizes in two minutes.
         "growth",
         "sweep",
         "prediction",
+        "exports",
         "startup",
         "aggregation",
         "rivals_mbi",

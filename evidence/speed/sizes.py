@@ -33,8 +33,8 @@ class Sizes:
         Runs behind the median of a sweep.
     sweep_chains, roofline_adds
         Chains of a sweep that is compared with the roofline, and additions of the roofline's loop.
-    code_rows, text_rows
-        Records scored from codes, and from a file of text.
+    code_rows, text_rows, export_rows
+        Records scored from codes, from a file of text, and by exports.
     cold_start
         Whether a first process compiles into an empty cache.
     mbi_features, mbi_iterations, mbi_seconds
@@ -62,6 +62,7 @@ class Sizes:
     roofline_adds: int
     code_rows: int
     text_rows: int
+    export_rows: int
     cold_start: bool
     mbi_features: tuple[int, ...]
     mbi_iterations: int
@@ -89,6 +90,7 @@ FULL = Sizes(
     roofline_adds=300_000_000,
     code_rows=4_000_000,
     text_rows=2_000_000,
+    export_rows=1_000_000,
     cold_start=True,
     mbi_features=(5, 6, 7),
     mbi_iterations=1000,
@@ -115,6 +117,7 @@ QUICK = Sizes(
     roofline_adds=50_000_000,
     code_rows=200_000,
     text_rows=100_000,
+    export_rows=100_000,
     cold_start=False,
     mbi_features=(3,),
     mbi_iterations=50,

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from agglearn.aggregation.api import Aggregation, aggregate, aggregate_split
     from agglearn.classifier import MaxEntClassifier
     from agglearn.errors import AgglearnError
+    from agglearn.export.formats import ExportOptions, export_model
     from agglearn.judge.comparison import Comparison, compare
     from agglearn.model.fitting import fit
     from agglearn.model.model import Model
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from agglearn.plan import Plan, plan_records, plan_tables
     from agglearn.privacy.api import aggregate_private, release_tables
     from agglearn.privacy.budget import PrivacyOptions
+    from agglearn.page.write import write_report
     from agglearn.schema.features import Binned, Categorical, Cut, Encoded
     from agglearn.schema.schema import Label, Schema
     from agglearn.tables.check import CheckReport, check
@@ -48,6 +50,7 @@ _HOMES = {
     "Diagnosis": "trust.findings",
     "Drift": "tables.drift",
     "Encoded": "schema.features",
+    "ExportOptions": "export.formats",
     "HeldoutScore": "trust.score",
     "Label": "schema.schema",
     "MaxEntClassifier": "classifier",
@@ -69,6 +72,7 @@ _HOMES = {
     "TrainingSettings": "train.settings",
     "diagnose": "trust.diagnosis",
     "drift": "tables.drift",
+    "export_model": "export.formats",
     "fit": "model.fitting",
     "load": "opening",
     "load_schema": "tables.format",
@@ -81,6 +85,7 @@ _HOMES = {
     "score_tables": "trust.score",
     "suggest_tables": "trust.suggest",
     "window": "tables.window",
+    "write_report": "page.write",
 }
 
 __all__ = [
@@ -95,6 +100,7 @@ __all__ = [
     "Diagnosis",
     "Drift",
     "Encoded",
+    "ExportOptions",
     "FitSettings",
     "HeldoutScore",
     "Label",
@@ -116,6 +122,7 @@ __all__ = [
     "compare",
     "diagnose",
     "drift",
+    "export_model",
     "fit",
     "load",
     "load_schema",
@@ -128,6 +135,7 @@ __all__ = [
     "score_tables",
     "suggest_tables",
     "window",
+    "write_report",
 ]
 
 

@@ -19,16 +19,20 @@ from agglearn.judge.evaluate import evaluate
 from agglearn.judge.scores import RecordScore, score_predictions
 from agglearn.model import fitting
 from agglearn.model.draw import sample
+from agglearn.model.explanation import Explainable, Explanation
 from agglearn.model.format import load_model, save_model
 from agglearn.model.model import Model, model_of
 from agglearn.model.predict import code_records, score_batches
 from agglearn.records.sources import open_source
+from agglearn.report.displays import EffectDisplay
+from agglearn.runtime.frames import make_frame
 from agglearn.tables.data import AggregatedData
 from agglearn.tables.table import Scope
 from agglearn.train.checkpoint import Checkpoints
 from agglearn.train.select.choose import nothing_to_choose_on
 from agglearn.train.settings import FitSettings, Penalty, TrainingSettings
 from agglearn.train.state import FitState
+from agglearn.trust.effects import effect_intervals
 from agglearn.trust.intervals import Posterior, model_posterior
 
 
@@ -40,7 +44,7 @@ class UnknownValuesWarning(UserWarning):
     """Records had values that the model knows nothing of; they added nothing to the scores."""
 
 
-class MaxEntClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class MaxEntClassifier(Explainable, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Maximum-entropy classifier learnt from contingency tables.
 
     Fits the field π(x,y) ∝ exp(φ(x)·(μ + yθ) + yθ₀), whose sufficient statistics are the tables, by
@@ -234,6 +238,34 @@ class MaxEntClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             made = model_posterior(model, seed=seed, threads=self.threads)
             self._posterior_kept = kept = (model, seed, made)
         return kept[2]
+
+    def explanation(self) -> Explanation:
+        """The model in parts, made when first asked for."""
+        return model_of(self).explanation()
+
+    def effects(
+        self, feature: str, library: str | None = None, *, level: float | None = None, seed: int = 0
+    ) -> Any:
+        """What each value of a feature adds to the log-odds by itself; with ``level``, intervals as well.
+
+        As :meth:`agglearn.Model.effects`; intervals are the columns ``lower`` and ``upper``.
+        """
+        return make_frame(self._effect_columns(feature, level, seed), library)
+
+    def plot_effects(
+        self, feature: str, *, level: float | None = None, seed: int = 0, ax: Any = None
+    ) -> EffectDisplay:
+        """The effect of each value of a feature, with matplotlib; with ``level``, intervals as well."""
+        return EffectDisplay(feature, self._effect_columns(feature, level, seed)).plot(ax=ax)
+
+    def _effect_columns(self, feature: str, level: float | None, seed: int) -> dict[str, Any]:
+        found = self.explanation()
+        columns = found.feature_columns(feature)
+        if level is not None:
+            f, shares = found.schema.index[feature], found.population.shares()
+            ends = effect_intervals(self._posterior(seed), shares, f, level)
+            columns |= dict(zip(("lower", "upper"), ends, strict=True))
+        return columns
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """The likelier class of each record."""

@@ -7,10 +7,13 @@ import sys
 from typing import Any, NoReturn
 
 from agglearn.cli import data as _data  # noqa: F401  registers its verbs
+from agglearn.cli import explain as _explain  # noqa: F401
+from agglearn.cli import export as _export  # noqa: F401
 from agglearn.cli import fit as _fit  # noqa: F401
 from agglearn.cli import ledger as _ledger  # noqa: F401
 from agglearn.cli import model as _model  # noqa: F401
 from agglearn.cli import privacy as _privacy  # noqa: F401
+from agglearn.cli import report as _report  # noqa: F401
 from agglearn.cli import trust as _trust  # noqa: F401
 from agglearn.cli.app import app
 

@@ -17,7 +17,7 @@ app = typer.Typer(
     help="Learn a classifier from contingency tables alone. No individual record is needed to train, "
     "to choose the settings, or to judge the result.",
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},

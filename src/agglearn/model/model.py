@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
-from agglearn.errors import TableError
+from agglearn.errors import InputError, TableError
 from agglearn.field.field import Field
 from agglearn.field.kernels.score import Codes
 from agglearn.field.layout import Layout
 from agglearn.field.problem import Problem, make_problem, matching
+from agglearn.model.explanation import Explainable, Explanation
 from agglearn.model.fit_report import FitReport
 from agglearn.model.record import FitRecord
 from agglearn.report.html import fragment
+from agglearn.runtime.speech import option
 from agglearn.schema.schema import Label, Schema
 from agglearn.tables.data import AggregatedData
 from agglearn.tables.table import Scope
@@ -20,7 +23,7 @@ from agglearn.train.mains import with_mains
 
 
 @dataclass(frozen=True, eq=False)
-class Model:
+class Model(Explainable):
     """A fitted field.
 
     Attributes
@@ -57,6 +60,19 @@ class Model:
     def tables(self) -> tuple[Scope, ...]:
         """The features of each table it was fitted to."""
         return self.scopes[: len(self.scopes) - self.record.mains]
+
+    @cached_property
+    def _explanation(self) -> Explanation:
+        if self.still and self.chains is None:
+            raise InputError(
+                "the model was fitted with records and keeps none of them, so it has no law of X to weigh "
+                f"its parts by: fit it again with {option('keep_records')}"
+            )
+        return Explanation.of(self.schema, self.field, self.chains, self.rows)
+
+    def explanation(self) -> Explanation:
+        """The model in parts, made when first asked for."""
+        return self._explanation
 
     @property
     def still(self) -> bool:

@@ -12,12 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from agglearn.errors import InputError
 from agglearn.runtime.options import at_least
 from agglearn.schema.features import Feature
 from agglearn.schema.rules import Cuts, LookUp
 from agglearn.schema.schema import Label, Schema
-from agglearn.sql.dialects import DIALECTS, Dialect
+from agglearn.sql.dialects import Dialect, dialect_named
 from agglearn.tables.format import table_columns
 from agglearn.tables.scopes import cells_of, shape_of
 from agglearn.tables.table import Scope
@@ -71,11 +70,9 @@ def write_queries(
     min_count
         Leave out cells with fewer records than this.
     """
-    if dialect not in DIALECTS:
-        raise InputError(f"dialect {dialect!r} is not one of {', '.join(DIALECTS)}")
     at_least(1, "small", min_count=min_count)
-    sql = DIALECTS[dialect]
-    source = ".".join(sql.name(part) for part in _parts(source_table))
+    sql = dialect_named(dialect)
+    source = sql.path(source_table)
     columns = {f.name: _feature(f, sql) for f in schema.features}
     labels = {label.name: _label(label, sql) for label in schema.labels}
     written = []
@@ -88,17 +85,6 @@ def write_queries(
         ]
         written.append(Query(f"{position:04d}-{slug[:80]}", scope, "\n".join(lines) + "\n"))
     return written
-
-
-def _parts(table: str) -> list[str]:
-    """The names that a dotted name is made of, without their quotes."""
-    part = r'"(?:[^"]|"")+"|`[^`]+`|[^."`\s](?:[^."`]*[^."`\s])?'
-    if not re.fullmatch(rf"(?:{part})(?:\.(?:{part}))*", table):
-        raise InputError(
-            f"source table {table!r} is not a name such as events or sales.events: put a part with a "
-            "dot or quotes in it between double quotes"
-        )
-    return [name[1:-1].replace('""', '"') if name[0] in '"`' else name for name in re.findall(part, table)]
 
 
 def _heading(scope: Scope, schema: Schema, sql: Dialect, buckets: int) -> list[str]:
@@ -139,7 +125,7 @@ def _grouped(scope: Scope, schema: Schema, sql: Dialect, min_count: int | None) 
 # --- expressions -----------------------------------------------------------------------------------
 
 
-def _case(branches: Sequence[tuple[list[str], str]], otherwise: str | None) -> list[str]:
+def case(branches: Sequence[tuple[list[str], str]], otherwise: str | None) -> list[str]:
     """A CASE with one branch a line; a condition may take several."""
     lines = ["CASE"]
     for condition, value in branches:
@@ -150,7 +136,7 @@ def _case(branches: Sequence[tuple[list[str], str]], otherwise: str | None) -> l
     return [*lines, "END"]
 
 
-def _is_in(expression: str, literals: Sequence[str]) -> list[str]:
+def is_in(expression: str, literals: Sequence[str]) -> list[str]:
     """``expression IN (…)``, wrapped."""
     if not literals:
         return ["FALSE"]
@@ -186,24 +172,25 @@ def _written_as_they_are(rule: LookUp, modalities: Sequence[str]) -> bool:
 
 
 def _cuts(column: str, rule: Cuts, texts: Mapping[int, str], sql: Dialect) -> list[str]:
-    branches = [([_no_number(column, sql)], texts.get(rule.missing, "NULL"))]
+    branches = [([no_number(column, sql)], texts.get(rule.missing, "NULL"))]
     for code, cut in enumerate(rule.cuts):
         sign = "<=" if cut.after else "<"
         branches.append(([f"{column} {sign} {sql.number(cut.value)}"], texts[code]))
-    return _case(branches, texts[len(rule.cuts)])
+    return case(branches, texts[len(rule.cuts)])
 
 
-def _no_number(column: str, sql: Dialect) -> str:
+def no_number(column: str, sql: Dialect) -> str:
+    """Whether a number is missing."""
     return f"{column} IS NULL OR " + sql.is_nan.format(f"CAST({column} AS {sql.double})")
 
 
 def _look_up(column: str, rule: LookUp, texts: Mapping[int, str], written: bool, sql: Dialect) -> list[str]:
     missing, outside = texts.get(rule.missing), texts.get(rule.default)
-    if rule.value_type in _CONDITIONS:
-        absent, equal = _CONDITIONS[rule.value_type]
+    if rule.value_type in CONDITIONS:
+        absent, equal = CONDITIONS[rule.value_type]
         branches = [([absent(column, sql)], missing or "NULL")]
         branches += [([equal(column, value, sql)], texts[code]) for value, code in rule.codes.items()]
-        return _case(branches, outside or f"CAST({column} AS {sql.text})")
+        return case(branches, outside or f"CAST({column} AS {sql.text})")
     text = sql.plain(column, rule.value_type)
     if written and outside is None:
         return [text if missing is None else f"COALESCE({text}, {missing})"]
@@ -213,8 +200,8 @@ def _look_up(column: str, rule: LookUp, texts: Mapping[int, str], written: bool,
         if code != rule.default:
             members.setdefault(text if written else texts[code], []).append(sql.literal(value))
     branches = [([f"{column} IS NULL"], missing or "NULL")]
-    branches += [(_is_in(text, values), modality) for modality, values in members.items()]
-    return _case(branches, outside or text)
+    branches += [(is_in(text, values), modality) for modality, values in members.items()]
+    return case(branches, outside or text)
 
 
 def _is_null(column: str, sql: Dialect) -> str:
@@ -234,8 +221,8 @@ def _is_timestamp(column: str, value: str, sql: Dialect) -> str:
 
 _Absent: TypeAlias = Callable[[str, Dialect], str]
 _Equal: TypeAlias = Callable[[str, str, Dialect], str]
-_CONDITIONS: dict[str, tuple[_Absent, _Equal]] = {
-    "float": (_no_number, _is_float),
+CONDITIONS: dict[str, tuple[_Absent, _Equal]] = {
+    "float": (no_number, _is_float),
     "timestamp": (_is_null, _is_timestamp),
 }
 
@@ -245,13 +232,13 @@ def _label(label: Label, sql: Dialect) -> list[str]:
     column = sql.name(label.name)
     text = f"TRIM(CAST({column} AS {sql.text}))"
     if label.positive is not None:
-        positive = _is_in(text, [sql.literal(t) for t in _spellings([label.positive.strip()])])
-        return _case([(positive, "1"), ([f"{column} IS NOT NULL"], "0")], None)
+        positive = is_in(text, [sql.literal(t) for t in _spellings([label.positive.strip()])])
+        return case([(positive, "1"), ([f"{column} IS NOT NULL"], "0")], None)
     ones, zeros = _spellings(["1", "true", "True", "TRUE"]), _spellings(["0", "false", "False", "FALSE"])
-    return _case(
+    return case(
         [
-            (_is_in(text, [sql.literal(t) for t in ones]), "1"),
-            (_is_in(text, [sql.literal(t) for t in zeros]), "0"),
+            (is_in(text, [sql.literal(t) for t in ones]), "1"),
+            (is_in(text, [sql.literal(t) for t in zeros]), "0"),
         ],
         None,
     )

@@ -106,7 +106,7 @@ class Posterior:
         A value that the model does not know has weights that no table tells of, so it widens the interval
         by the prior's variance for each table.
         """
-        factor = self._quantile(level)
+        factor = self.quantile(level)
         lower, upper = np.empty(codes.shape[1]), np.empty(codes.shape[1])
         for start in range(0, codes.shape[1], _BLOCK):
             part = slice(start, start + _BLOCK)
@@ -132,11 +132,12 @@ class Posterior:
         """
         draws = self.draws[:-1]
         squares = np.einsum("ck,ck->c", draws, draws, dtype=np.float64)  # in place: draws are large
-        reach = self._quantile(level) * np.sqrt(squares / draws.shape[1])
+        reach = self.quantile(level) * np.sqrt(squares / draws.shape[1])
         centre, fitted = self.centre.theta, self.fitted.theta
         return np.minimum(centre - reach, fitted), np.maximum(centre + reach, fitted)
 
-    def _quantile(self, level: float) -> float:
+    def quantile(self, level: float) -> float:
+        """How many standard deviations an interval of this level reaches: Student's law of so many draws."""
         check_level(level)
         return float(stdtrit(self.draws.shape[1], (1 + level) / 2))
 

@@ -1,13 +1,7 @@
 """What the predictions rest on: single features, and features taken together.
 
-The log-odds are s(x) = θ₀ + Σ_t θ_t[x_t], a sum over tables. Each table's θ is parted into an effect of
-each of its features and a rest that no single feature explains, by least squares under the field's own
-counts:
-
-    θ_t[x] = a_t + Σ_{f∈t} m_{t,f}[x_f] + z_t[x].
-
-The rest z_t is joint structure that only table t can tell. The effects of a feature add up over its tables
-to m_f. The share of a part in the spread of the log-odds is its covariance with them,
+The log-odds are parted into effects m_f of single features and rests z_t that only table t can tell
+(:mod:`agglearn.field.parts`). The share of a part in the spread of the log-odds is its covariance with them,
 
     Cov(z_t, s)/Var(s)   and   Cov(m_f, s)/Var(s),
 
@@ -25,12 +19,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from agglearn.field.parts import part
 from agglearn.model.model import Model
 
 Floats = npt.NDArray[np.float64]
 
-_TURNS = 200  # of least squares by turns; most tables need a few
-_SETTLED = 1e-9  # of a table's variance that a turn may still move
 _NO_SPREAD = 1e-12  # variance of log-odds that are all the same, but for rounding
 
 
@@ -75,25 +68,6 @@ def reliance(
             joint.append(Reliance(" × ".join(names[f] for f in scope), worth * float((rest * s).sum())))
     single = [Reliance(name, share) for name, share in alone.items()]
     return _largest_first(joint), _largest_first(single)
-
-
-def part(theta: Floats, d: Floats, axes: int) -> tuple[list[Floats], Floats]:
-    """The effect of each of the first ``axes`` axes of a table, and what is left, by least squares."""
-    rest = theta - (d * theta).sum() / max(float(d.sum()), 1e-300)
-    effects = [np.zeros(theta.shape[axis]) for axis in range(axes)]
-    total = float((d * rest**2).sum())
-    for _ in range(_TURNS if axes > 1 else axes):
-        moved = 0.0
-        for axis in range(axes):
-            others = tuple(i for i in range(theta.ndim) if i != axis)
-            weight = d.sum(axis=others)
-            mean = np.divide((d * rest).sum(axis=others), weight, out=np.zeros_like(weight), where=weight > 0)
-            effects[axis] += mean
-            rest = rest - mean.reshape([-1 if i == axis else 1 for i in range(theta.ndim)])
-            moved += float(weight @ mean**2)
-        if moved <= _SETTLED * total:
-            break
-    return effects, rest
 
 
 def _largest_first(shares: list[Reliance]) -> tuple[Reliance, ...]:

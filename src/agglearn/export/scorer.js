@@ -1,0 +1,84 @@
+/* Score records with a model that agglearn wrote as JSON; needs nothing else.
+ *
+ *   const scorer = agglearnScorer(JSON.parse(text));
+ *   scorer.probability({colour: "red", age: 41, city: null});
+ *
+ * A record is an object from the name of a feature to its raw value: a string, a number, a bigint, true or
+ * false, or null where it is missing. Works in browsers as a script, and in Node.js by require.
+ */
+"use strict";
+
+const agglearnScorer = (() => {
+  const FORMAT = "agglearn.scorer", VERSION = 1;
+  const NUMBER = /^[+-]?(\d+(_\d+)*\.?(\d+(_\d+)*)?|\.\d+(_\d+)*)(e[+-]?\d+(_\d+)*)?$/i;
+  const ENDLESS = /^([+-]?)inf(inity)?$/i;
+
+  // A text as a number, undefined where it is none.
+  function numberOf(value) {
+    if (typeof value !== "string") return Number(value);
+    const text = value.trim();
+    if (NUMBER.test(text)) return Number(text.replaceAll("_", ""));
+    const endless = ENDLESS.exec(text);
+    if (endless) return endless[1] === "-" ? -Infinity : Infinity;
+    return /^[+-]?nan$/i.test(text) ? NaN : undefined;
+  }
+
+  // The one text of a value, whatever type carries it.
+  function textOf(value) {
+    if (typeof value !== "number") return String(value);
+    if (!Number.isFinite(value)) return value > 0 ? "inf" : "-inf";
+    const size = Math.abs(value);
+    if (Number.isInteger(value) && size < 2 ** 53) return String(value);
+    return size >= 1e-6 && size < 1e10 ? String(value) : value.toExponential();
+  }
+
+  // What a raw value becomes: by cuts if it is a number, by its text otherwise.
+  function codeOf(rule, value) {
+    if (value === null || value === undefined || Number.isNaN(value)) return rule.missing;
+    if (rule.kind === "cuts") {
+      const number = numberOf(value);
+      if (number === undefined) return rule.unknown;
+      if (Number.isNaN(number)) return rule.missing;
+      return rule.cuts.filter(([cut, after]) => number > cut || (number === cut && !after)).length;
+    }
+    const text = rule.value_type === "boolean" && typeof value === "string" ? value.toLowerCase() : textOf(value);
+    return Object.hasOwn(rule.codes, text) ? rule.codes[text] : rule.default;
+  }
+
+  // The cell that counts a combination of codes, or -1 where one of them is unknown.
+  function cellOf(table, codes, cards) {
+    if (codes.some((code, k) => code >= cards[k])) return -1;
+    if (!table.buckets) return codes.reduce((cell, code, k) => cell * cards[k] + code, 0);
+    let state = 0n;
+    for (const code of codes) { // 64-bit arithmetic that wraps around
+      state = BigInt.asUintN(64, (state ^ BigInt(code + 1)) * 0x9E3779B97F4A7C15n);
+      state ^= state >> 29n;
+    }
+    return Number(state % BigInt(table.buckets));
+  }
+
+  return function agglearnScorer(model) {
+    if (model.format !== FORMAT || model.version !== VERSION) {
+      throw new Error(`this is not a document of format ${FORMAT}, version ${VERSION}`);
+    }
+    const cards = model.features.map((feature) => feature.modalities.length);
+
+    /** The code of each feature; a code that is no modality's is unknown. */
+    const codes = (record) => model.features.map((feature) => codeOf(feature.rule, record[feature.name]));
+
+    /** The cell of each table for a record's codes, -1 where a table says nothing of it. */
+    const cells = (found) => model.tables.map(
+      (table) => cellOf(table, table.features.map((f) => found[f]), table.features.map((f) => cards[f])));
+
+    /** The log-odds of the positive label: the weights of the record's cells, one in each table. */
+    const logOdds = (record) => cells(codes(record)).reduce(
+      (sum, cell, t) => sum + (cell < 0 ? 0 : model.tables[t].weights[cell]), model.intercept);
+
+    /** The probability of the positive label. */
+    const probability = (record) => 1 / (1 + Math.exp(-logOdds(record)));
+
+    return {codes, cells, logOdds, probability};
+  };
+})();
+
+if (typeof module !== "undefined") module.exports = agglearnScorer;

@@ -1,0 +1,1 @@
+"""The report: one page about one model, for whoever decides about it."""

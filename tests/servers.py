@@ -1,0 +1,98 @@
+"""Servers that tests run things on, each in a folder of its own."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+
+def _postgresql_programs() -> Path | None:
+    installed = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda p: p.parent.name)
+    found = shutil.which("pg_ctl")
+    folders = [*installed[::-1], *([Path(found).parent] if found else [])]
+    return next((f for f in folders if (f / "initdb").exists() and (f / "pg_ctl").exists()), None)
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[Any]:
+    """A connection to a PostgreSQL server of our own, on a socket in a folder of its own."""
+    psycopg = pytest.importorskip("psycopg")
+    programs = _postgresql_programs()
+    if programs is None:
+        pytest.skip("no PostgreSQL server is installed: initdb and pg_ctl were not found")
+    # Not under pytest's folder: the server does not run as root, and could not get there.
+    folder = Path(tempfile.mkdtemp(prefix="agglearn-pg-"))
+    account: dict[str, Any] = {}
+    if os.getuid() == 0:
+        names = {entry.pw_name: entry for entry in pwd.getpwall()}
+        user = names.get("postgres") or names.get("nobody")
+        if user is None:
+            pytest.skip("PostgreSQL does not run as root, and there is no other account to use")
+        account = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
+        os.chown(folder, user.pw_uid, user.pw_gid)
+
+    def run(program: str, *args: str) -> None:
+        done = subprocess.run(
+            [str(programs / program), "-D", str(folder / "data"), *args],
+            cwd=folder,
+            stdout=subprocess.DEVNULL,  # the server would keep a pipe open
+            stderr=subprocess.DEVNULL,
+            timeout=60,
+            check=False,
+            **account,
+        )
+        assert done.returncode == 0, f"{program} failed"
+
+    started = False
+    try:
+        run("initdb", "--username=agglearn", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync")
+        options = f"-k {folder} -c listen_addresses='' -c fsync=off"
+        run("pg_ctl", "start", "--wait", "-l", str(folder / "log"), "-o", options)
+        started = True
+        with psycopg.connect(
+            host=str(folder), user="agglearn", dbname="postgres", autocommit=True
+        ) as connection:
+            yield connection
+    finally:
+        if started:
+            run("pg_ctl", "stop", "--mode=immediate")
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+_POSTGRESQL_TYPES = (
+    (pa.types.is_boolean, "boolean"),
+    (pa.types.is_integer, "bigint"),
+    (pa.types.is_float32, "real"),
+    (pa.types.is_floating, "double precision"),
+    (pa.types.is_date, "date"),
+    (pa.types.is_time, "time"),
+    (pa.types.is_timestamp, "timestamp"),
+    (pa.types.is_string, "text"),
+)
+
+
+def copy_to_postgresql(connection: Any, records: Any, table: str) -> None:
+    """Make a table of an Arrow table's records."""
+
+    def quoted(name: str) -> str:
+        return '"' + name.replace('"', '""') + '"'
+
+    columns = ", ".join(
+        f"{quoted(f.name)} {next(t for is_type, t in _POSTGRESQL_TYPES if is_type(f.type))}"
+        for f in records.schema
+    )
+    with connection.cursor() as cursor:
+        cursor.execute(f"DROP TABLE IF EXISTS {quoted(table)} CASCADE")
+        cursor.execute(f"CREATE TABLE {quoted(table)} ({columns})")
+        with cursor.copy(f"COPY {quoted(table)} FROM STDIN") as copy:
+            for row in zip(*(c.to_pylist() for c in records.columns), strict=True):
+                copy.write_row(row)
