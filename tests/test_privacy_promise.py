@@ -215,6 +215,15 @@ def test_more_noise_than_a_formula_says_where_the_discrete_law_needs_it() -> Non
     assert continuous.scale < kept.scale < 1.01 * continuous.scale
 
 
+def test_large_scales_are_reckoned_as_the_continuous_law_that_they_all_but_are() -> None:
+    # just below and above where the reckoning changes: ε ∝ 1/scale here, and no jump
+    below, above = (Spending("", "gaussian", scale, 1, 100, 20) for scale in (999.999, 1000.0))
+    found = [certified_epsilon([s], 1e-6) for s in (below, above)]
+    assert found[0] == pytest.approx(found[1], rel=2e-5)
+    exact = gaussian_delta(found[1], above.sensitivity / above.scale)
+    assert exact <= 1e-6
+
+
 def test_a_budget_in_rho_is_opendps_own() -> None:
     [spending], _ = calibrate(Budget(rho=0.2, delta=1e-6), [Ask("", 10, 91)])
     told: Any = mechanism.measurement("gaussian", spending.scale)

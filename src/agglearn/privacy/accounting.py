@@ -27,6 +27,7 @@ from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import Any
 
+import numpy as np
 from scipy.optimize import brentq
 from scipy.special import log_ndtr
 
@@ -37,6 +38,7 @@ from agglearn.tables.promise import Spending
 _GRID = 1e-4  # of privacy losses; connecting the dots between them errs by less than 1e-5 of ε
 _FINEST = 2e-3  # the share of a loss' spread that the grid may have: many small losses need a finer one
 _TRIES = 20
+_SMOOTH_SCALE, _SMOOTH_ERROR = 1000.0, 1e-4
 
 
 @dataclass(frozen=True)
@@ -151,54 +153,57 @@ def certified_epsilon(spent: Sequence[Spending], delta: float) -> float:
         return 0.0
     if delta <= 0:
         return sum(s.by * s.moved / s.scale for s in spent) if _all_laplace(spent) else math.inf
-    losses = [_loss(s).self_compose(s.moved) if s.moved > 1 else _loss(s) for s in _on_one_grid(spent)]
-    total = losses[0]
-    for loss in losses[1:]:
-        total = total.compose(loss)
-    return float(total.get_epsilon_for_delta(delta))
+    # One grid for all losses: in proportion to what is told in all, and finer where single ones are small.
+    told = sum((s.sensitivity / s.scale) ** 2 / 2 for s in spent if s.mechanism == "gaussian")
+    grid = min([_GRID * max(1.0, told), *(_FINEST * s.by / s.scale for s in spent if not _smooth(s))])
+    with np.errstate(over="ignore", invalid="ignore"):  # of losses whose chance is nil
+        losses = [_loss(s, grid) for s in spent]
+        total = losses[0]
+        for loss in losses[1:]:
+            total = total.compose(loss)
+        return float(total.get_epsilon_for_delta(delta * (1 - _SMOOTH_ERROR)))
 
 
 def _all_laplace(spent: Sequence[Spending]) -> bool:
     return all(s.mechanism == "laplace" for s in spent)
 
 
-def _on_one_grid(spent: Sequence[Spending]) -> list[_Gridded]:
-    """Each with a common grid of losses, finer where single losses are small."""
-    grid = min([_GRID, *(_FINEST * s.by / s.scale for s in spent)])
-    return [_Gridded(s, grid) for s in spent]
+def _smooth(spending: Spending) -> bool:
+    """Whether a discrete Gaussian is as good as a continuous one.
+
+    δ is a sum over whole numbers of what is an integral for the continuous law. Beyond the threshold the
+    terms fall by exp(−ε/(by·moved)) a step, so the two differ by a share of some (ε/(by·moved))²/8: from
+    these scales on by less than what δ is lowered by, as by·√moved is then at least 1000 μ.
+    """
+    return spending.mechanism == "gaussian" and spending.scale >= _SMOOTH_SCALE
 
 
-@dataclass(frozen=True)
-class _Gridded:
-    spending: Spending
-    grid: float
-
-    @property
-    def moved(self) -> int:
-        return self.spending.moved
-
-
-def _loss(gridded: _Gridded) -> Any:
-    """The privacy loss of one of the numbers that a record moves."""
+def _loss(spending: Spending, grid: float) -> Any:
+    """The privacy loss of all numbers that a record moves."""
     try:
         from dp_accounting.pld import privacy_loss_distribution as losses
         from dp_accounting.pld.common import DifferentialPrivacyParameters
     except ImportError:
         raise MissingExtraError("Reckoning what a release promises", "privacy") from None
-    spending, grid = gridded.spending, gridded.grid
-    if spending.mechanism == "laplace":
-        if spending.by == 1:
-            return losses.from_discrete_laplace_mechanism(
-                1 / spending.scale, 1, value_discretization_interval=grid, use_connect_dots=True
-            )
+    if _smooth(spending):
+        return losses.from_gaussian_mechanism(
+            spending.scale, spending.sensitivity, value_discretization_interval=grid
+        )
+    if spending.mechanism == "laplace" and spending.by == 1:
+        one = losses.from_discrete_laplace_mechanism(
+            1 / spending.scale, 1, value_discretization_interval=grid, use_connect_dots=True
+        )
+    elif spending.mechanism == "laplace":
         # Several records may move one number or several: whatever they do, it is by/scale-private.
-        one = DifferentialPrivacyParameters(spending.by / spending.scale, 0.0)
-        return losses.from_privacy_parameters(one, value_discretization_interval=grid)
-    # Of all that several records of a person can do, moving one number by all of them tells most: the
-    # squared norm is by², and at most (by − 1)² + 1 for anything else.
-    return losses.from_discrete_gaussian_mechanism(
-        spending.scale, spending.by, value_discretization_interval=grid, use_connect_dots=True
-    )
+        pure = DifferentialPrivacyParameters(spending.by / spending.scale, 0.0)
+        one = losses.from_privacy_parameters(pure, value_discretization_interval=grid)
+    else:
+        # Of all that several records of a person can do, moving one number by all of them tells most: the
+        # squared norm is by², and at most (by − 1)² + 1 for anything else.
+        one = losses.from_discrete_gaussian_mechanism(
+            spending.scale, spending.by, value_discretization_interval=grid, use_connect_dots=True
+        )
+    return one.self_compose(spending.moved) if spending.moved > 1 else one
 
 
 def told_accounting(budget: Budget) -> str:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 MECHANISMS = ("gaussian", "laplace")
 CELLS = ("all", "common")
+_LEAST, _MOST, _LEAST_DELTA = 1e-4, 1000.0, 1e-18  # what can be reckoned, and means something
 _USUAL_DELTA = 1e-6  # what a promise in ρ is told for, where nobody says
 
 
@@ -49,13 +50,22 @@ class Budget:
             raise InputError(f"{told} is not {' or '.join(MECHANISMS)}")
         if (self.epsilon is None) == (self.rho is None):
             raise InputError(f"say how much may be spent: {option('epsilon')}, or {option('rho')}, not both")
-        for name, value in (("epsilon", self.epsilon), ("rho", self.rho)):
+        for name, value, least in (("epsilon", self.epsilon, _LEAST), ("rho", self.rho, _LEAST**2)):
             if value is not None and not (math.isfinite(value) and value > 0):
                 raise InputError(f"{option(name, f'{value:g}')} must be a number above 0")
+            if value is not None and not least <= value <= _MOST:
+                raise InputError(
+                    f"{option(name, f'{value:g}')} is not between {least:g} and {_MOST:g}: less drowns "
+                    "everything in noise, more protects nobody"
+                )
         if self.rho is not None and self.mechanism != "gaussian":
             raise InputError(f"{option('rho')} is a budget for Gaussian noise only")
         if self.delta is not None and not 0 <= self.delta < 1:
             raise InputError(f"{option('delta', f'{self.delta:g}')} must be at least 0 and below 1")
+        if self.delta and self.delta < _LEAST_DELTA:
+            raise InputError(
+                f"{option('delta', f'{self.delta:g}')} is too small: {_LEAST_DELTA:g} is the least"
+            )
         if self.epsilon is not None and self.mechanism == "gaussian" and not self.delta:
             raise InputError(
                 f"Gaussian noise needs {option('delta')} above 0, far below one in the number of records, "
@@ -127,6 +137,10 @@ class PrivacyOptions(Budget):
         if not 0 < self.schema_share < 1:
             told = option("schema_share", f"{self.schema_share:g}")
             raise InputError(f"{told} must be between 0 and 1")
+        at_least(1, processes=self.processes)
+        if self.bounds and self.assume_public_schema:
+            told = option("assume_public_schema")
+            raise InputError(f"{option('bounds')} are for columns that are paid for: {told} learns them")
         if self.cells not in CELLS:
             raise InputError(f"{option('cells', repr(self.cells))} is not {' or '.join(CELLS)}")
         if self.cells == "common" and self.mechanism != "gaussian":
