@@ -83,9 +83,9 @@ class MixtureEngine:
         """What the records are trusted with, in the mean over records and tables."""
         return float(self._trust[:-1] @ self._shares / self.layout.n_tables)
 
-    def expect(self, field: Field, iteration: int) -> Expectation:
-        """Move the chains one sweep at these weights, then tally them and the records."""
-        found = self._local.expect(field, iteration)
+    def expect(self, field: Field, iteration: int, law: Field | None = None) -> Expectation:
+        """Move the chains one sweep at these weights (or a law's), then tally them and the records."""
+        found = self._local.expect(field, iteration, law)
         if iteration % _EVERY == 0 and iteration > 0:
             self._weigh(field)
         p = expit(self._records.scores(field.theta, field.intercept))
@@ -94,7 +94,8 @@ class MixtureEngine:
         d = np.append(found.d, self.rows)
         ours = _ratio(np.append(found.c, found.positives), d)
         c = d * (ours + self._trust * (theirs - ours))
-        return Expectation(found.d, c[:-1], float(c[-1]), {**found.info, "records": self.share})
+        info = {**found.info, "records": self.share}
+        return Expectation(found.d, c[:-1], float(c[-1]), info, found.spread)
 
     def _weigh(self, field: Field) -> None:
         """Take another look at how far the chains' rates are off."""
