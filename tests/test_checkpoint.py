@@ -113,7 +113,6 @@ def test_every_part_of_a_state_comes_back_as_it_was(problem: Problem, tmp_path: 
         "lambda_theta": 0.1,
         "penalties": rng.normal(size=problem.layout.n_tables),
         "iteration": 7,
-        "ahead": 80,
         "step_scale": 0.125,
         "best_misfit": 2 / 7,
         "bad_iterations": 3,
