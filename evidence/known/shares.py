@@ -83,7 +83,8 @@ def section(results: Results, images: Path) -> list[str]:
             ]
         )
     missed = [
-        f"- {SETS[name].title}: {by_share[after]['nllh'] - by_share[before]['nllh']:+.4f} from {before:.0%} to {after:.0%}"
+        f"- {SETS[name].title}, from {before:.0%} to {after:.0%}: "
+        f"{by_share[after]['nllh'] - by_share[before]['nllh']:+.4f}"
         for name, by_share in found.items()
         for before, after in pairwise(sorted(by_share))
         if by_share[after]["nllh"] < by_share[before]["nllh"] - _NOISE
