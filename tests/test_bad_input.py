@@ -378,7 +378,7 @@ def make_other_tables(path: Path) -> None:
     from agglearn.aggregation.api import aggregate
     from agglearn.tables.format import save
 
-    save(aggregate({"x1": [1, 2, 3], "x2": ["A", "B", "B"], "y": [0, 1, 1]}, "y"), path)
+    save(aggregate({"x1": [1, 2, 3], "x2": ["B", "C", "C"], "y": [0, 1, 1]}, "y"), path)
 
 
 def lay_out(files: dict[str, str | bytes | Callable[[Path], object]]) -> None:

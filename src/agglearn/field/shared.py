@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from scipy.linalg import cho_factor, cho_solve
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from agglearn.field.layout import Layout
 from agglearn.field.population import Population, Values
@@ -66,8 +67,10 @@ class Shared:
             inverse[self._of(f)] += 1 / r
         self._least = least
         v = np.where(inverse > 0, 1 / np.maximum(inverse, 1e-300), total)
-        factor = cho_factor(g + np.diag(v))
-        self._middle = g - g @ cho_solve(factor, g)
+        # As in :mod:`.solve`: more threads of BLAS change bits, and on a busy machine wait for each other.
+        with threadpool_limits(1, user_api="blas"):
+            factor = cho_factor(g + np.diag(v))
+            self._middle = g - g @ cho_solve(factor, g)
 
     def __call__(self, residual: Array) -> Array:
         """The approximate inverse times each column."""
@@ -78,7 +81,7 @@ class Shared:
         for (t, f), r in self._penalties.items():
             inner[t, f] = _sum_to(self._layout, residual[:-1], t, f) / r[:, None]
             gathered[self._of(f)] += inner[t, f]
-        shared = self._middle @ gathered
+        shared = np.einsum("ij,jk->ik", self._middle, gathered)
         found[-1] += ((residual[-1].astype(np.float64) - shared[0]) / self._least).astype(found.dtype)
         for (t, f), r in self._penalties.items():
             move = inner[t, f] - shared[self._of(f)] / r[:, None]

@@ -33,7 +33,7 @@ from agglearn.train.state import FitState, Iteration
 
 Floats = npt.NDArray[np.float64]
 
-_FIRST_ROUND, _ROUND = 3, 2  # Newton steps before penalties are first set, and between
+_FIRST_ROUND, _ROUND = 3, 1  # Newton steps before penalties are first set, and between
 _SINGLE_ROUNDS = 12  # of one penalty for all, which changes by a factor of two at most at a time
 _REST = 1e-2  # of the tolerance: what a step of Newton's moves is nearly all that is left to move
 _LEAST_REST = 1e-9  # root mean square of log-odds, below which rounding moves them

@@ -125,7 +125,8 @@ def begin(
         return engine, mu0, FitState(Iterates.at(first, penalties, problem.prior), penalty, penalties)
     if settings.fixed_theta is None:
         penalty, penalties = warm.lambda_theta, warm.penalties.copy()
-    state = FitState(Iterates.at(warm.field, penalties, problem.prior), penalty, penalties)
+    begun = replace(warm.field, apart=apart)
+    state = FitState(Iterates.at(begun, penalties, problem.prior), penalty, penalties)
     state.ahead = ROUND * ROUNDS  # its penalties are known, and its steps are short
     return engine, mu0, state
 
