@@ -23,6 +23,7 @@ from agglearn.model.format import load_model, save_model
 from agglearn.model.model import Model, model_of
 from agglearn.model.predict import code_records, score_batches
 from agglearn.records.sources import open_source
+from agglearn.schema.unknown import unknown_notes
 from agglearn.tables.data import AggregatedData
 from agglearn.tables.table import Scope
 from agglearn.train.checkpoint import Checkpoints
@@ -186,8 +187,9 @@ class MaxEntClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         for _, log_odds, count in score_batches(model, open_source(X), threads=self.threads):
             scores.append(log_odds)
             unknown += count
-        warn_unknown(model, unknown)
-        return np.concatenate(scores)
+        found = np.concatenate(scores)
+        warn_unknown(model, unknown, len(found))
+        return found
 
     def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:
         """Probabilities of the two classes, a row for each record."""
@@ -205,8 +207,9 @@ class MaxEntClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         for _, codes, count in code_records(model, open_source(X)):
             ends.append(np.column_stack(posterior.log_odds(codes, level, self.threads)))
             unknown += count
-        warn_unknown(model, unknown)
-        return np.asarray(expit(np.concatenate(ends)))
+        found = np.concatenate(ends)
+        warn_unknown(model, unknown, len(found))
+        return np.asarray(expit(found))
 
     def weight_intervals(
         self, level: float = 0.9, seed: int = 0
@@ -243,7 +246,7 @@ class MaxEntClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             truth = model.label.encode(pa.array(np.asarray(y)))
             return score_predictions(truth, self.decision_function(X))
         score, unknown = evaluate(model, open_source(X), self.threads)
-        warn_unknown(model, unknown)
+        warn_unknown(model, unknown, score.rows)
         return score
 
     def sample(self, n: int, seed: int = 0) -> Any:
@@ -268,14 +271,18 @@ class MaxEntClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return hasattr(self, "model_")
 
 
-def warn_unknown(model: Model, unknown: npt.NDArray[np.int64]) -> None:
+def warn_unknown(model: Model, unknown: npt.NDArray[np.int64], rows: int) -> None:
     """Warn of values that the model has no modality for."""
-    if unknown.any():
-        counts = ", ".join(
-            f"{name} ({n:,})" for name, n in zip(model.schema.names, unknown.tolist(), strict=True) if n
-        )
+    counts = {name: n for name, n in zip(model.schema.names, unknown.tolist(), strict=True) if n}
+    notes = list(unknown_notes(counts, rows, "adds nothing to the scores"))
+    few = [name for note, name in zip(notes, counts, strict=True) if note.severity != "problem"]
+    for note in notes:
+        if note.severity == "problem":
+            warnings.warn(note.text, UnknownValuesWarning, stacklevel=3)
+    if few:
+        told = ", ".join(f"{name} ({counts[name]:,} of {rows:,} records)" for name in few)
         warnings.warn(
-            f"values the model does not know add nothing to the scores: {counts}",
+            f"values the model does not know add nothing to the scores: {told}",
             UnknownValuesWarning,
             stacklevel=3,
         )

@@ -57,7 +57,7 @@ def say(message: str) -> None:
 def show(document: Document, json: bool) -> None:
     """A finding on stdout, for a person or (one JSON object) for a program; its warnings go to stderr."""
     for warning in document.warnings:
-        say(warning.text)
+        say(f"PROBLEM: {warning.text}" if warning.severity == "problem" else warning.text)
     if json:
         from agglearn.report.json import to_json
 

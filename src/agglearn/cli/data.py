@@ -218,7 +218,7 @@ def receive(
 ) -> None:
     """Take in tables that were made elsewhere: the results of `agglearn sql`, a clean room's, an API's."""
     from agglearn.receive import read_adkdd, read_tables
-    from agglearn.report.document import Note
+    from agglearn.schema.unknown import unknown_notes
     from agglearn.tables.document import tables_document
     from agglearn.tables.format import load_schema, save
     from agglearn.tables.noise import Noise
@@ -250,11 +250,9 @@ def receive(
     else:
         raise InputError(f"format {format_name!r} is not tables or adkdd")
     save(received.data, target)
-    unknown = (
-        Note(f"{n:,.0f} records have a value of {name} that the schema does not know", cause="unknown values")
-        for name, n in received.unknown.items()
-    )
-    show(tables_document(received.data, str(target)).warned(*unknown), json)
+    told = tables_document(received.data, str(target)).followed_by(unknown=received.unknown)
+    notes = unknown_notes(received.unknown, received.data.rows, "has no cell in its tables")
+    show(told.warned(*notes), json)
 
 
 @app.command()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,7 +16,7 @@ from agglearn.train.settings import FitSettings
 
 if TYPE_CHECKING:
     from agglearn.model.model import Model
-    from agglearn.report.document import Document, Note
+    from agglearn.report.document import Document
 
 
 @app.command()
@@ -47,18 +46,16 @@ def evaluate(
     source = open_source(records, read_options(separator, encoding, missing))
     with meter("scoring", source.rows, show=not json) as advance:
         score, unknown = run(loaded, source, threads, advance)
-    show(score.document().warned(*_unknown_notes(loaded, unknown)), json)
+    show(_with_unknown(score.document(), loaded, unknown, score.rows), json)
 
 
-def _unknown_notes(model: Model, unknown: Any) -> Iterator[Note]:
-    from agglearn.report.document import Note
+def _with_unknown(document: Document, model: Model, unknown: Any, rows: int) -> Document:
+    """The document, with what there is to say of values that the model does not know."""
+    from agglearn.schema.unknown import unknown_notes
 
-    for name, count in zip(model.schema.names, unknown.tolist(), strict=True):
-        if count:
-            yield Note(
-                f"{count:,} values of {name} are unknown to the model and add nothing to the scores",
-                cause="unknown values",
-            )
+    counts = {name: n for name, n in zip(model.schema.names, unknown.tolist(), strict=True) if n}
+    notes = unknown_notes(counts, rows, "adds nothing to the scores")
+    return document.followed_by(unknown=counts).warned(*notes)
 
 
 @app.command()
@@ -122,7 +119,7 @@ def predict(
             unknown += count
             rows += batch.num_rows
             advance(batch.num_rows)
-    show(_rows(rows, output, time.perf_counter() - began).warned(*_unknown_notes(loaded, unknown)), json)
+    show(_with_unknown(_rows(rows, output, time.perf_counter() - began), loaded, unknown, rows), json)
 
 
 def _rows(rows: int, output: str, seconds: float) -> Document:

@@ -19,7 +19,7 @@ from agglearn.records.options import Coding
 from agglearn.records.survey import ColumnSurvey
 from agglearn.schema.columns import as_numbers, as_text, distinct, one_array
 from agglearn.schema.features import MAX_MODALITIES, Feature
-from agglearn.schema.rules import Codes, LookUp, Rule
+from agglearn.schema.rules import Codes
 from agglearn.schema.schema import Schema
 from agglearn.tables.table import Array, Scope
 
@@ -54,22 +54,13 @@ def encode(feature: Feature, column: Any) -> Codes:
     """Codes of values written as the modality's text, or as they were in the records."""
     values, index = distinct(column)
     texts = as_text(values).to_pylist()
-    raw = feature.rule.encode(_canonical(feature.rule, values))
+    raw = feature.rule.encode(values)
     codes = np.empty(len(texts) + 1, np.uint16)
     codes[-1] = feature.missing_code  # index -1
     for i, text in enumerate(texts):
         absent = feature.missing_code if not text else raw[i]
         codes[i] = feature.code_of.get(text, absent)
     return codes[index]
-
-
-def _canonical(rule: Rule, values: Any) -> Any:
-    """A column of numbers may write 5 as 5.0 where the records had it as 5."""
-    if not isinstance(rule, LookUp) or rule.value_type not in ("integer", "float"):
-        return values
-    numbers, _ = as_numbers(values)
-    texts = as_text(pa.array(numbers, from_pandas=True))
-    return pc.coalesce(texts, as_text(values))
 
 
 class Vocabulary:

@@ -2,7 +2,7 @@
 
 Records of one schema come as CSV text today and as a typed frame tomorrow. Everything downstream
 compares values by their canonical text (``5``, ``true``, ``2024-01-31``), which does not depend on
-the type that carried them.
+the type that carried them, and numbers that are text by their key (:mod:`.values`).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from agglearn.errors import InputError
 from agglearn.runtime.speech import option
+from agglearn.schema.values import WHOLE_DIGITS, float_text
 
 Column: TypeAlias = Any  # pa.Array or pa.ChunkedArray: pyarrow ships no types
 
@@ -97,9 +98,15 @@ def _float_text(array: Any) -> Any:
     missing = pc.or_kleene(array.is_null(), pc.is_nan(array))
     array = pc.if_else(missing, pa.scalar(None, pa.float64()), array)
     # Integers with gaps arrive as floats from pandas: 5.0 must still be the category "5".
-    whole = pc.and_(pc.equal(pc.floor(array), array), pc.less(pc.abs(array), _LARGEST_EXACT_FLOAT))
+    size = pc.abs(array)
+    whole = pc.and_(pc.equal(pc.floor(array), array), pc.less(size, _LARGEST_EXACT_FLOAT))
     integers = pc.if_else(whole, array, pa.scalar(None, pa.float64())).cast(pa.int64())
-    return pc.coalesce(integers.cast(pa.string()), array.cast(pa.string()))
+    texts = pc.coalesce(integers.cast(pa.string()), array.cast(pa.string()))
+    large = pc.and_(pc.greater_equal(size, _LARGEST_EXACT_FLOAT), pc.less(size, WHOLE_DIGITS))
+    if not pc.any(large).as_py():
+        return texts
+    written = [float_text(v) if v is not None else None for v in pc.if_else(large, array, None).to_pylist()]
+    return pc.coalesce(pa.array(written, pa.string()), texts)
 
 
 def as_numbers(column: Column) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
@@ -135,6 +142,7 @@ def _parse(array: Any) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
     for i, text in enumerate(dictionary.to_pylist()):
         try:
             values[i] = float(text)
+            bad[i] = "_" in text  # Python reads 1_000, and nobody writes it
         except ValueError:
             bad[i] = True
     return values[index], bad[index]

@@ -20,9 +20,8 @@ from agglearn.runtime.display import clip, counted, html_table
 from agglearn.runtime.speech import option
 from agglearn.schema.columns import Column, as_text, distinct
 from agglearn.schema.features import KINDS, Feature
+from agglearn.schema.values import key, same_value
 
-_TRUE = {"1", "true", "True", "TRUE"}
-_FALSE = {"0", "false", "False", "FALSE"}
 _SHOWN = 4
 _LISTED = 10  # features that a schema shows of itself
 
@@ -70,9 +69,10 @@ class Label:
 
     def _code(self, text: str) -> int:
         if self.positive is not None:
-            return int(text.strip() == self.positive.strip())
-        if text.strip() in _TRUE or text.strip() in _FALSE:
-            return int(text.strip() in _TRUE)
+            return int(same_value(text, self.positive))
+        common = key(text)
+        if common in ("0", "1"):
+            return int(common)
         raise InputError(
             f"label {self.name!r} has the value {text!r}, neither 0/1 nor true/false: "
             f"name the positive one with {option('positive')}"

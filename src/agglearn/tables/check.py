@@ -28,6 +28,7 @@ from agglearn.report.document import (
     number,
 )
 from agglearn.report.finding import Finding
+from agglearn.schema.unknown import CAUSE, NEARLY_ALL, nearly_all
 from agglearn.tables.data import AggregatedData
 from agglearn.tables.table import Table
 
@@ -118,6 +119,7 @@ def check(data: AggregatedData) -> CheckReport:
         _check_total(table, data, report)
     report.noise_implied = _check_margins(sound, data, report)
     _check_labels(data, report)
+    _check_unknown(tables, data, report)
     _describe_features(sound, data, report)
     _note_absent_pairs(data, report)
     return report
@@ -247,6 +249,15 @@ def _check_labels(data: AggregatedData, report: CheckReport) -> None:
             word = "positive" if positives > 0 else "negative"
             message = f"label {label}: every record is {word}, so there is nothing to learn"
             report.problems.append(Contradiction("label", None, message))
+
+
+def _check_unknown(tables: list[Table], data: AggregatedData, report: CheckReport) -> None:
+    """A feature that hardly any record has a known value of is empty in every table that holds it."""
+    for name in data.schema.names:
+        held = [(float(t.unknown[0]), t.total) for t in tables if name in t.features and t.total > 0]
+        if held and all(n >= NEARLY_ALL * total for n, total in held):
+            message = nearly_all(name, *min(held), "has no cell in its tables")
+            report.problems.append(Contradiction(CAUSE, None, message))
 
 
 def _describe_features(tables: list[Table], data: AggregatedData, report: CheckReport) -> None:
