@@ -153,8 +153,8 @@ def test_unknown_values_are_told_and_add_nothing(run_cli: Cli, work: Path) -> No
     (work / "strange.csv").write_text(text)
     red = make_records()["colour"].to_pylist().count("red")
     told = (
-        f"{red:,} of 2,000 records have a value of colour that the schema does not know, which adds nothing to "
-        "the scores"
+        f"{red:,} of 2,000 records have a value of colour that the schema does not know, which adds "
+        "nothing to the scores"
     )
     for verb in (["evaluate"], ["predict", "-o", "p.csv"]):
         done = run_cli(*verb, "m.model", "strange.csv", "--json")

@@ -7,7 +7,7 @@ from typing import Any
 
 import duckdb
 import numpy as np
-import pandas as pd
+import pandas as pd  # type: ignore[import-untyped]
 import polars as pl
 import pyarrow as pa
 import pyarrow.csv
@@ -225,8 +225,8 @@ def test_the_label_is_one_value_however_written() -> None:
 @pytest.fixture
 def strange(tmp_path: Path) -> Path:
     """Records whose colours are written in another language."""
-    rows = [f"{'rouge' if i % 3 else 'bleu'},{i % 2},{i % 2}" for i in range(60)]
-    (tmp_path / "strange.csv").write_text("colour,size,y\n" + "\n".join(rows) + "\n")
+    rows = [f"{'rouge' if i % 3 else 'bleu'},{i % 2},{i % 2},{i % 2}" for i in range(60)]
+    (tmp_path / "strange.csv").write_text("colour,size,shape,y\n" + "\n".join(rows) + "\n")
     return tmp_path / "strange.csv"
 
 
@@ -234,7 +234,8 @@ def test_records_of_which_nearly_nothing_is_known_are_said_loudly(
     tmp_path: Path, strange: Path, run_cli: Cli
 ) -> None:
     colours = ["red", "blue", "red"] * 20
-    data = agglearn.aggregate({"colour": colours, "size": [0, 1, 1] * 20, "y": [0, 1, 1] * 20}, "y")
+    others = {name: [0, 1, 1] * 20 for name in ("size", "shape", "y")}
+    data = agglearn.aggregate({"colour": colours, **others}, "y")
     agglearn.save(data, tmp_path / "t.agg")
     agglearn.save(agglearn.fit(data, agglearn.FitSettings(iterations=5, chains=50)), tmp_path / "t.model")
     loud = "PROBLEM: all 60 records have a value of colour that the schema does not know"

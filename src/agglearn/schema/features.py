@@ -26,7 +26,7 @@ from agglearn.runtime.display import WIDTH, clip
 from agglearn.runtime.speech import option
 from agglearn.schema.columns import Column
 from agglearn.schema.rules import Codes, Cut, Cuts, LookUp, Rule
-from agglearn.schema.values import number_text
+from agglearn.schema.values import is_whole, number_text
 
 __all__ = [
     "KINDS",
@@ -181,9 +181,7 @@ class Categorical(_Feature):
         value_type = document.get("value_type", "string")
         if value_type not in VALUE_TYPES:
             raise ValueError(f"feature {name!r} has values of unknown type {value_type!r}")
-        if value_type == "integer" and any(
-            v != number_text(v) or not v.lstrip("-").isdigit() for v in values
-        ):
+        if value_type == "integer" and not all(v == number_text(v) and is_whole(v) for v in values):
             raise ValueError(f"feature {name!r} has a value that is not written as an integer")
         other = bool(document.get("other", False))
         return cls(str(name), bool(document["missing"]), values, value_type, other)

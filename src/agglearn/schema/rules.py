@@ -4,7 +4,7 @@ Every kind of feature is one of two rules. Whoever has to apply them elsewhere (
 where they are, a database that is sent SQL, a program in another language) reads these two shapes and needs
 not know of kinds.
 
-- :class:`LookUp`: the text of the value, or the number it writes, has a code; every other value has a default.
+- :class:`LookUp`: the text of the value, or the number it writes, has a code; any other has a default.
 - :class:`Cuts`: a number has as its code how many cuts lie at or below it.
 
 A code as large as the number of modalities stands for *unknown*, in either.
@@ -22,7 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from agglearn.schema.columns import Column, as_numbers, as_text, distinct, one_array
-from agglearn.schema.values import by_key, key
+from agglearn.schema.values import by_key, is_whole, key
 
 Codes: TypeAlias = npt.NDArray[np.uint16]
 
@@ -72,7 +72,7 @@ class LookUp:
         """For integers in a narrow range: the least one, and codes from there."""
         if not self.codes or len(self.by_key) < len(self.codes):
             return None
-        if not all(text.lstrip("-").isdigit() for text in self.by_key):
+        if not all(map(is_whole, self.by_key)):
             return None
         numbers = [int(v) for v in self.by_key]
         low, span = min(numbers), max(numbers) - min(numbers) + 1

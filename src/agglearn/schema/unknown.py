@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from agglearn.report.document import Note
 
 NEARLY_ALL = 0.9
-"""Where so many records have an unknown value of a feature, it is another column, or written in another way."""
+"""With so many records of unknown value, a feature is another column, or written in another way."""
 
 CAUSE = "unknown values"
 
@@ -29,8 +29,8 @@ def unknown_notes(unknown: Mapping[str, float], rows: float, therefore: str) -> 
             yield Note(nearly_all(name, n, rows, therefore), "problem", CAUSE)
         elif n:
             yield Note(
-                f"{n:,.0f} of {rows:,.0f} records have a value of {name} that the schema does not know, which "
-                f"{therefore}",
+                f"{n:,.0f} of {rows:,.0f} records have a value of {name} that the schema does not know, "
+                f"which {therefore}",
                 "warning",
                 CAUSE,
             )
@@ -40,6 +40,6 @@ def nearly_all(name: str, n: float, rows: float, therefore: str) -> str:
     """What to say where hardly any value of a feature is known."""
     share = "all" if n >= rows else f"{n:,.0f} of"
     return (
-        f"{share} {rows:,.0f} records have a value of {name} that the schema does not know, which {therefore}: "
-        "is this the same column, and are its values written as the schema has them?"
+        f"{share} {rows:,.0f} records have a value of {name} that the schema does not know, which "
+        f"{therefore}: is this the same column, and are its values written as the schema has them?"
     )

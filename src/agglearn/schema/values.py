@@ -1,8 +1,8 @@
 """When two writings are one value.
 
-``0``, ``0.0``, ``-0`` and ``0e+00`` are one number, and ``True``, ``true`` and ``1`` one answer, whoever wrote
-them: a CSV file, a column of integers with gaps, a database that has them as doubles. Such writings share a
-*key*. ``007`` has none: a number is not written with a leading zero, so this is a code and stays what it is.
+``0``, ``0.0``, ``-0`` and ``0e+00`` are one number, and ``True``, ``true`` and ``1`` one answer, whoever
+wrote them: a CSV file, a column of integers with gaps, a database that has them as doubles. Such writings
+share a *key*. ``007`` has none: no number is written with a leading zero, so it is a code, and stays one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NUMBER = re.compile(
 _TRUTHS = {"true": "1", "false": "0"}
 _WORDS = {"1": "true", "0": "false"}
 WHOLE_DIGITS = 1e22
-"""A float with no fraction is written out in digits up to here, where doubles stop being exact powers of ten."""
+"""A float without a fraction is written in digits up to here: beyond, doubles miss powers of ten."""
 
 _Coded = TypeVar("_Coded")
 
@@ -50,6 +50,11 @@ def number_text(text: str) -> str | None:
     return None if isinf(value) else float_text(value)
 
 
+def is_whole(number: str) -> bool:
+    """Whether the canonical text of a number is that of an integer."""
+    return number.lstrip("-").isdigit()
+
+
 def float_text(value: float) -> str:
     """The canonical text of a float: without a fraction if it has none, else as short as tells it apart."""
     if value == int(value) and abs(value) < WHOLE_DIGITS:
@@ -59,7 +64,7 @@ def float_text(value: float) -> str:
 
 
 def by_key(codes: Mapping[str, _Coded]) -> dict[str, _Coded]:
-    """What stands behind texts, by their keys; texts that share a key are told apart by nothing but the text."""
+    """What stands behind texts, by their keys; where texts share a key, nothing but the text tells."""
     found: dict[str, _Coded] = {}
     shared: set[str] = set()
     for text, code in codes.items():
@@ -84,21 +89,20 @@ def of_one_kind(texts: Sequence[str]) -> tuple[list[str], str] | None:
     numbers = [n for n in map(number_text, plain) if n is not None]
     if not plain or len(numbers) < len(plain):
         return None
-    return numbers, "integer" if all(n.lstrip("-").isdigit() for n in numbers) else "float"
+    return numbers, "integer" if all(map(is_whole, numbers)) else "float"
 
 
 def spellings(texts: Iterable[str]) -> list[str]:
-    """The texts, and other ways in which databases write them: a whole number as a float, an answer as a number."""
+    """The texts, and how else databases write them: a whole number as a float, an answer as a number."""
     found: dict[str, None] = {}
     for text in texts:
         found[text] = None
         common = key(text)
         if common is None:
             continue
-        if common.lstrip("-").isdigit():
+        if is_whole(common):
             found |= dict.fromkeys((common, f"{common}.0"))
-        if text.strip().lower() in _TRUTHS:
-            found |= dict.fromkeys(
-                written(text.strip().lower()) for written in (str.lower, str.title, str.upper)
-            )
+        word = text.strip().lower()
+        if word in _TRUTHS:
+            found |= dict.fromkeys((word, word.title(), word.upper()))
     return list(found)
