@@ -231,7 +231,7 @@ def test_whole_numbers_written_as_floats_are_integers(write: Callable[..., Path]
 
 def test_fractions_are_kept_as_floats(write: Callable[..., Path]) -> None:
     rows = "x,3,1\n" * 5 + "z,2.5,0.25\n"
-    data = receive_tables(write("t.csv", "a,count,y\n" + rows), label="y")
+    data = receive_tables(write("t.csv", "a,count,y\n" + rows), label="y", noise=Noise("gaussian", 1.0))
     assert data.table("a").counts.tolist() == [15.0, 2.5]
     assert data.table("a").sums.tolist() == [[5.0, 0.25]]
 
@@ -357,6 +357,16 @@ BAD = {
     "a feature the schema lacks": ("b,count,click,sale\nx,1,1,1\n", {"schema": 1}, "column 'b', which the"),
     "a label the file lacks": ("age,count,click\n5,1,1\n", {"schema": 1}, "no column 'sale'"),
     "only missing values": ("a,count,y\n,1,1\n", {}, "'a' has no value"),
+    "a rate": (
+        "a,count,y\nx,4,0.25\nz,8,0.5\n",
+        {},
+        "'y' has 0.25 in row 1; it looks like a rate.*by the count",
+    ),
+    "a weighted count": (
+        "a,count,y\nx,4.5,1\n",
+        {},
+        "'count' has 4.5 in row 1; exact tables hold whole.*noise",
+    ),
 }
 
 

@@ -17,6 +17,7 @@ from agglearn.errors import InputError
 from agglearn.records.learn import ColumnNote, learn_feature
 from agglearn.records.options import Coding
 from agglearn.records.survey import ColumnSurvey
+from agglearn.runtime.speech import option
 from agglearn.schema.columns import as_numbers, as_text, distinct, one_array
 from agglearn.schema.features import MAX_MODALITIES, Feature
 from agglearn.schema.rules import Codes
@@ -48,6 +49,33 @@ def read_numbers(column: Any, name: str, path: Path, rows_before: int) -> Array:
         )
     whole = (numbers == np.floor(numbers)) & (np.abs(numbers) < _LARGEST_EXACT_FLOAT)
     return numbers.astype(np.int64) if whole.all() else numbers
+
+
+def refuse_fractions(numbers: Sequence[Array], names: Sequence[str], path: Path, rows_before: int) -> None:
+    """Refuse fractions in tables without noise: most often a rate where a sum belongs."""
+    for array, name in zip(numbers, names, strict=True):
+        odd = np.flatnonzero(array != np.floor(array))
+        if not len(odd):
+            continue
+        row, value = rows_before + int(odd[0]) + 1, float(array[odd[0]])
+        rate = name != names[0] and bool(((array >= 0) & (array <= 1)).all())
+        remedy = (
+            "it looks like a rate, and the sum of the label is needed: multiply it by the count"
+            if rate
+            else f"exact tables hold whole numbers: say what was done to them with {option('noise')}"
+        )
+        raise InputError(f"{path}: column {name!r} has {value:g} in row {row}; {remedy}")
+
+
+def is_gap(column: Any) -> bool:
+    """Whether a column has a row without a value."""
+    array = one_array(column)
+    if array.null_count:
+        return True
+    texts = array.dictionary if pa.types.is_dictionary(array.type) else array
+    if not (pa.types.is_string(texts.type) or pa.types.is_large_string(texts.type)):
+        return False
+    return bool(pc.any(pc.is_in(texts, pa.array(["", "NULL", "null", "\\N"], texts.type))).as_py())
 
 
 def encode(feature: Feature, column: Any) -> Codes:

@@ -1,8 +1,10 @@
 """Safe files: a folder with a manifest and checksummed files, written whole or not at all.
 
-A folder is prepared under a temporary name beside its target, synced, and renamed. Every file's
-SHA-256 stands in the manifest, and the manifest carries its own, so a truncated or edited file is
-noticed. Reading parses JSON, Arrow and Parquet and runs no code.
+A folder is prepared under a temporary name beside its target, synced, and put in the target's place in one
+step. Where the system cannot exchange two folders at once, the old one steps aside for a moment: should the
+writer be killed in that moment, whoever comes next puts it back. Every file's SHA-256 stands in the manifest,
+and the manifest carries its own, so a truncated or edited file is noticed. Reading parses JSON, Arrow and
+Parquet and runs no code.
 """
 
 from __future__ import annotations
@@ -25,8 +27,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from agglearn.errors import AgglearnError, InputError, StoreError
+from agglearn.runtime.exchange import exchange
 
 MANIFEST = "manifest.json"
+_ASIDE = "old"  # part of the name of a folder that has stepped aside
 
 
 @contextlib.contextmanager
@@ -36,6 +40,7 @@ def new_folder(target: Path, format_name: str) -> Iterator[Path]:
     refuse_foreign(target, format_name)
     work = target.parent / f".{target.name}.{os.getpid()}.tmp"
     with _writing(target):
+        restore(target)
         _sweep_leftovers(target)
         work.mkdir(parents=True)
         try:
@@ -76,15 +81,43 @@ def refuse_foreign(target: Path, format_name: str) -> None:
         raise StoreError(f"{target} exists and is not ours to overwrite: remove it or name another output")
 
 
-def _sweep_leftovers(target: Path) -> None:
-    """Remove what a killed writer of the same target left behind."""
-    for path in target.parent.glob(f".{glob.escape(target.name)}.*.tmp"):
+def _leftovers(target: Path) -> list[Path]:
+    """What killed writers of the same target left behind."""
+    found = []
+    for path in sorted(target.parent.glob(f".{glob.escape(target.name)}.*.tmp")):
         pid = re.search(r"\.(\d+)\.tmp$", path.name)
         if pid and not _alive(int(pid[1])):
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path, ignore_errors=True)
-            else:
-                path.unlink(missing_ok=True)
+            found.append(path)
+    return found
+
+
+def _sweep_leftovers(target: Path) -> None:
+    """Remove what killed writers left behind, once there is nothing to put back."""
+    for path in _leftovers(target):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def tidy(folder: Path) -> None:
+    """Put back, then remove, what killed writers of anything in a folder left behind."""
+    for path in sorted(folder.glob(".*.tmp")):
+        named = re.fullmatch(rf"\.(.+?)(?:\.{_ASIDE})?\.\d+\.tmp", path.name)
+        if named:
+            restore(folder / named[1])
+            _sweep_leftovers(folder / named[1])
+
+
+def restore(target: Path) -> None:
+    """Put back a folder that had stepped aside when its writer was killed."""
+    if target.exists() or not target.parent.is_dir():
+        return
+    for path in _leftovers(target):
+        if path.name.startswith(f".{target.name}.{_ASIDE}."):
+            with contextlib.suppress(OSError):  # someone else has put it back
+                path.rename(target)
+            return
 
 
 def _alive(pid: int) -> bool:
@@ -104,10 +137,18 @@ def _replace(work: Path, target: Path) -> None:
     if not target.exists():
         work.rename(target)
         return
-    # A folder cannot be renamed over another: the old one steps aside first.
-    old = target.parent / f".{target.name}.old.{os.getpid()}.tmp"
+    if exchange(work, target):
+        shutil.rmtree(work, ignore_errors=True)
+        return
+    # A folder cannot be renamed over another: the old one steps aside, and comes back if that fails.
+    old = target.parent / f".{target.name}.{_ASIDE}.{os.getpid()}.tmp"
     target.rename(old)
-    work.rename(target)
+    try:
+        work.rename(target)
+    except BaseException:
+        old.rename(target)
+        raise
+    _sync(target.parent)
     shutil.rmtree(old, ignore_errors=True)
 
 
@@ -133,6 +174,7 @@ def new_file(target: Path) -> Iterator[Path]:
             yield work
             _sync(work)
             os.replace(work, target)
+            _sync(target.parent)
         finally:
             with contextlib.suppress(OSError):
                 work.unlink()
@@ -191,6 +233,7 @@ def write_manifest(folder: Path, document: dict[str, Any]) -> None:
 def read_manifest(folder: Path, format_name: str, version: int, oldest: int | None = None) -> dict[str, Any]:
     """Read and verify the manifest of a folder of one format, of this version or back to the oldest."""
     folder = Path(folder)
+    restore(folder)
     if not folder.exists():
         raise StoreError(f"{folder} does not exist")
     if not (folder / MANIFEST).is_file():

@@ -21,7 +21,7 @@ from agglearn.errors import AgglearnError, InputError, StoreError
 from agglearn.field.engines.protocol import Engine
 from agglearn.field.layout import Layout
 from agglearn.field.problem import Problem
-from agglearn.runtime.files import new_folder, read_arrays, read_manifest, write_arrays, write_manifest
+from agglearn.runtime.files import new_folder, read_arrays, read_manifest, tidy, write_arrays, write_manifest
 from agglearn.runtime.speech import option
 from agglearn.train.settings import FitSettings
 from agglearn.train.state import FitState, Iterates, Iteration
@@ -88,8 +88,7 @@ class Checkpoints:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StoreError(f"{self.folder}: cannot write there ({error.strerror})") from None
-        for leftover in self.folder.glob(f".{_NAME}*.tmp"):
-            shutil.rmtree(leftover, ignore_errors=True)
+        tidy(self.folder)
 
     def keep(self, engine: Engine, state: FitState) -> None:
         """Write a checkpoint if the last one is old enough, or if this is the end."""

@@ -1,0 +1,1 @@
+"""Trials that try to break agglearn (see __main__ of evidence)."""
