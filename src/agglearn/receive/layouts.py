@@ -137,7 +137,7 @@ def split_by_id(path: Path, rows: Any, numbers: Array, name: str, features: Sequ
 def split_sets(
     path: Path, rows: Any, numbers: Array, features: Sequence[str], exact: bool
 ) -> list[Part] | None:
-    """The tables of grouping sets that only empty values tell apart; None for one table with missing values."""
+    """The tables of grouping sets that empty values alone tell apart; None for one with missing values."""
     given = np.stack([_given(rows[f]) for f in features], axis=1)
     patterns, inverse = np.unique(given, axis=0, return_inverse=True)
     inverse = inverse.reshape(-1)
@@ -146,16 +146,16 @@ def split_sets(
     totals = np.stack([np.bincount(inverse, weights=row, minlength=len(patterns)) for row in numbers])
     whole = bool(patterns.all(axis=1).any())
     same = np.allclose(totals, totals[:, :1], rtol=1e-9, atol=1e-9)
-    near = bool((totals[0] * _AS_LARGE >= totals[0].max()).all())
-    if same or (not whole and not exact and near):
+    near = totals[0] * _AS_LARGE >= totals[0].max()
+    if same or (not whole and not exact and near.all()):
         _affordable(path, rows)
         return _by_mask(rows, numbers, given, features)
-    if whole and not near:
+    if whole and not near[~patterns.all(axis=1)].any():
         return None  # a few records lack a value
     raise InputError(
         f"{path}: an empty value may be a missing one, or of a column that a row is not grouped by (GROUPING "
-        f"SETS), and the totals do not tell: add a column grouping_id, GROUPING_ID({', '.join(features)}), or "
-        "give one file a table"
+        "SETS), and the totals do not tell: add a column grouping_id, which is "
+        f"GROUPING_ID({', '.join(features)}), and 0 in every row of a file of one table"
     )
 
 

@@ -104,7 +104,8 @@ class Vocabulary:
         totals = np.bincount(index[index >= 0], weights=counts[index >= 0], minlength=len(values))
         # Noise may take a count below zero; the value is there all the same.
         weights = np.maximum(np.rint(totals), 1).astype(np.int64)
-        texts = as_text(values)
+        present = np.bincount(index[index >= 0], minlength=len(values)) > 0  # of all that a dictionary lists
+        texts, weights = as_text(values).filter(pa.array(present)), weights[present]
         texts = pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)
         if n_missing:
             texts = pa.concat_arrays([texts, pa.nulls(1, pa.string())])
