@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from agglearn.records.learn import ColumnNote
-from agglearn.report.document import Block, Column, Document, Grid, Statement, Value, number
+from agglearn.records.learn import LEFT_OUT, ColumnNote
+from agglearn.report.document import Block, Column, Document, Grid, Note, Statement, Value, number
 from agglearn.schema.unknown import unknown_notes
 from agglearn.tables.data import AggregatedData
 
@@ -31,7 +31,10 @@ def aggregation_document(
     rows = sum(data.rows for data in parts.values())
     return Document(
         blocks=(*_columns(notes), *(_part((paths or {}).get(p, p), data) for p, data in parts.items())),
-        warnings=tuple(unknown_notes(unknown, rows, "has no cell in its tables")),
+        warnings=(
+            *(Note(f"{n.name} is left out: {n.why}", cause=LEFT_OUT) for n in notes if n.kind == LEFT_OUT),
+            *unknown_notes(unknown, rows, "has no cell in its tables"),
+        ),
         data={
             "tables": len(first.tables),
             "cells": first.n_cells,

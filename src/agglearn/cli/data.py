@@ -200,7 +200,11 @@ def receive(
     ] = None,
     count: Annotated[str | None, typer.Option(help="Column with the counts (default: count).")] = None,
     noise: Annotated[
-        str | None, typer.Option(help="Noise on each number: gaussian:17, laplace:B or rounding:B.")
+        str | None,
+        typer.Option(
+            help="Noise on each number: gaussian:SIGMA, laplace:SCALE, rounding-to:5 for multiples of 5 (or "
+            "rounding:2.5, by the largest error)."
+        ),
     ] = None,
     floor: Annotated[float | None, typer.Option(help="Cells with a smaller count were withheld.")] = None,
     absent: Annotated[

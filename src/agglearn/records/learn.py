@@ -24,8 +24,13 @@ from agglearn.schema.values import key, of_one_kind, same_value
 _FEW = 20  # so few distinct integers are taken for categories
 _CODE_NAME = re.compile(r"(^|[_\-. ])(u?id|ids|code|zip|zipcode|postcode|(hash|cat)[_-]?\d*)$", re.IGNORECASE)
 _MOSTLY = 0.9
+_ENOUGH = 50  # records: among fewer, different values are no sign of an identifier
 
 _RECORDS_A_BIN, _FEWEST_BINS, _MOST_BINS = 25, 10, 20  # see usual_bins
+
+
+LEFT_OUT = "left out"
+"""The kind of a column that is no feature."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +62,23 @@ def learn_feature(survey: ColumnSurvey, coding: Coding) -> tuple[Feature, Column
     if numeric:
         return _binned(survey, coding, why)
     return _categorical(survey, coding, why)
+
+
+def why_left_out(survey: ColumnSurvey, coding: Coding) -> str | None:
+    """Why a column that nobody named is no feature: its values point at single records. None if it is one.
+
+    An identifier would put every record into a cell of its own, with its label; so would a time.
+    """
+    if survey.name in coding.edges or matches(survey.name, (*coding.categorical, *coding.numeric)):
+        return None
+    present = survey.rows - survey.missing
+    if survey.value_type == "timestamp":
+        what = "a time"
+    elif survey.n_distinct > _MOSTLY * present >= _MOSTLY * _ENOUGH and not _is_quantity(survey)[0]:
+        what = f"{survey.n_distinct:,} values in {present:,} records, an identifier"
+    else:
+        return None
+    return f"{what} (to have it as a feature, name it: {option('categorical', survey.name)})"
 
 
 def learn_label(label: Label, survey: ColumnSurvey | None) -> Label:
@@ -114,9 +136,6 @@ def _text_reason(survey: ColumnSurvey) -> str:
             f"{odd:,} of {present:,} values are not numbers, so all are read as text "
             f"({_told('numeric', survey)})"
         )
-    if survey.n_distinct > _MOSTLY * present and present > 100:
-        leave = option("exclude")
-        return f"text, nearly every value different (an identifier? leave it out with {leave})"
     return "text"
 
 

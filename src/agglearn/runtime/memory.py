@@ -12,8 +12,6 @@ from pathlib import Path
 
 from agglearn.errors import InputError, TooLargeError
 
-_UNITS = {"": 1, "K": 10, "M": 20, "G": 30, "T": 40}
-
 
 def limit() -> int:
     """Bytes that one request may take."""
@@ -36,12 +34,15 @@ def _free() -> int:
 
 
 def parse_size(text: str) -> int:
-    """Bytes of a size such as ``8GiB``, ``500MB`` or ``1e9``."""
-    match = re.fullmatch(r"\s*(\d+(?:\.\d*)?(?:e\d+)?)\s*([KMGT]?)(i?B)?\s*", text, re.IGNORECASE)
+    """Bytes of a size such as ``8GiB``, ``500MB`` (a million each; ``M`` and ``MiB`` are 2^20) or ``1e9``."""
+    match = re.fullmatch(
+        r"\s*(\d{1,20}(?:\.\d{0,9})?(?:e\d{1,2})?)\s*([KMGT]?)(i?B)?\s*", text, re.IGNORECASE
+    )
     if not match:
         raise InputError(f"AGGLEARN_MEMORY={text!r} is not a size: write one like 8GiB or 500MB")
-    unit = match[2].upper()
-    return int(float(match[1]) * (1 << _UNITS[unit] if unit else 1))
+    power = " KMGT".index(match[2].upper() or " ")
+    base = 1000 if (match[3] or "").upper() == "B" else 1024
+    return int(float(match[1]) * base**power)
 
 
 def size(n_bytes: float) -> str:

@@ -16,7 +16,7 @@ class Noise:
     """The noise that was added to each number of a table.
 
     ``scale`` is the standard deviation of a Gaussian, the scale b of a Laplace law, or the largest
-    error of a rounding.
+    error of a rounding: 2.5 where numbers are multiples of 5.
     """
 
     law: str
@@ -31,13 +31,13 @@ class Noise:
 
     @classmethod
     def parse(cls, text: str) -> Noise:
-        """Read ``LAW:SCALE``, for instance ``gaussian:17``."""
+        """Read ``LAW:SCALE``, such as ``gaussian:17``; ``rounding-to:5`` is ``rounding:2.5``."""
         law, _, written = text.partition(":")
         try:
             scale = float(written)
         except ValueError:
             raise InputError(f"noise {text!r} is not LAW:SCALE, such as gaussian:17") from None
-        return cls(law, scale)
+        return cls("rounding", scale / 2) if law == "rounding-to" else cls(law, scale)
 
     @property
     def sigma(self) -> float:
