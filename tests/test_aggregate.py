@@ -30,9 +30,9 @@ from agglearn.runtime import memory
 from agglearn.schema.columns import as_text
 from agglearn.schema.features import Binned, Categorical, Encoded
 from agglearn.schema.schema import Label, Schema
-from agglearn.tables.cells import hashed_cells
 from agglearn.tables.data import AggregatedData, merge
 from agglearn.tables.format import save, save_schema
+from agglearn.tables.hashing import hashed_cells
 
 Backend: TypeAlias = Callable[[Any, Path], Any]
 BACKENDS: dict[str, Backend] = {}

@@ -21,12 +21,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from agglearn.errors import AgglearnError, InputError, StoreError
+from agglearn.runtime.arrays import from_numpy, to_numpy
 from agglearn.runtime.exchange import exchange
 
 MANIFEST = "manifest.json"
@@ -262,7 +262,8 @@ def write_parquet(folder: Path, name: str, table: Any) -> str:
 
 def read_parquet(folder: Path, name: str, sha256: str) -> Any:
     """Read one Parquet file, verified by its checksum."""
-    return pq.read_table(pa.BufferReader(_verified(folder / name, sha256)))
+    # Not read_table: that loads pyarrow's data sets, and pandas with them, for a second.
+    return pq.ParquetFile(pa.BufferReader(_verified(folder / name, sha256))).read()
 
 
 def _verified(path: Path, sha256: str) -> bytes:
@@ -280,7 +281,7 @@ def write_arrays(folder: Path, name: str, arrays: Mapping[str, npt.NDArray[Any]]
     entries = {}
     for key, array in arrays.items():
         path = folder / f"{name}-{key}.arrow"
-        column = pa.table({key: pa.array(np.ascontiguousarray(array).reshape(-1))})
+        column = pa.table([from_numpy(array)], names=[key])
         with pa.ipc.new_file(str(path), column.schema) as writer:
             writer.write_table(column)
         entries[key] = {"file": path.name, "shape": array.shape, "sha256": _digest(path.read_bytes())}
@@ -293,8 +294,8 @@ def read_arrays(folder: Path, entries: Mapping[str, Any]) -> dict[str, npt.NDArr
     for key, entry in entries.items():
         data = _verified(folder / entry["file"], entry["sha256"])
         with pa.ipc.open_file(pa.BufferReader(data)) as reader:
-            column = reader.read_all().column(0).combine_chunks()
-        arrays[key] = column.to_numpy(zero_copy_only=False).reshape(entry["shape"]).copy()
+            column = reader.read_all().column(0)
+        arrays[key] = to_numpy(column).reshape(entry["shape"]).copy()
     return arrays
 
 

@@ -213,9 +213,7 @@ def _remedy(tables: list[Table], data: AggregatedData) -> str:
     least = min((int(t.counts[t.counts > 0].min()) for t in tables if (t.counts > 0).any()), default=1)
     if least > 1:
         told = option("floor", str(least))
-        return (
-            f"no cell has fewer than {least} records: if smaller ones were withheld, receive them with {told}"
-        )
+        return f"no cell has fewer than {least} records: if smaller ones were withheld, say so with {told}"
     return f"they count different records, or {option('noise')} or {option('floor')} was not declared"
 
 

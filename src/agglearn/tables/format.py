@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from agglearn.errors import AgglearnError, StoreError
+from agglearn.runtime.arrays import from_numpy, from_texts, to_numpy
 from agglearn.runtime.files import (
     MANIFEST,
     new_folder,
@@ -119,13 +120,13 @@ def _write_table(folder: Path, position: int, table: Table, schema: Schema) -> d
     cells = np.flatnonzero(keep.reshape(-1))
     arrays = []
     if not table.cells.apart:
-        arrays.append(pa.array(cells))
+        arrays.append(from_numpy(cells))
     else:
         for name, codes in zip(table.features, table.cells.all_codes(cells), strict=True):
-            modalities = pa.array(schema.feature(name).modalities, pa.string())
-            arrays.append(pa.DictionaryArray.from_arrays(pa.array(codes.astype(np.int32)), modalities))
-    arrays.append(pa.array(table.counts.reshape(-1)[cells]))
-    arrays += [pa.array(s.reshape(-1)[cells]) for s in table.sums]
+            modalities = from_texts(schema.feature(name).modalities)
+            arrays.append(pa.DictionaryArray.from_arrays(from_numpy(codes.astype(np.int32)), modalities))
+    arrays.append(from_numpy(table.counts.reshape(-1)[cells]))
+    arrays += [from_numpy(s.reshape(-1)[cells]) for s in table.sums]
     slug = "-".join(re.sub(r"[^A-Za-z0-9]+", "_", f)[:24].strip("_") for f in table.features)
     name = f"tables/{position:04d}-{slug[:80]}.parquet"
     names = [*columns["axes"], columns["count"], *columns["sums"]]
@@ -158,13 +159,13 @@ def _read_table(folder: Path, entry: Mapping[str, Any], schema: Schema) -> Table
     columns = entry["columns"]
     kind = stored_cells(shape_of(features, schema), entry["buckets"])
     if not kind.apart:
-        cells = rows[columns["axes"][0]].to_numpy()
+        cells = to_numpy(rows[columns["axes"][0]])
     else:
         cells = kind.find(np.stack([_codes(rows[name], schema.feature(name)) for name in features]))
     dtype = np.int64 if entry["integer"] else np.float64
     numbers = np.zeros((1 + len(columns["sums"]), kind.size), dtype)
     for row, name in zip(numbers, [columns["count"], *columns["sums"]], strict=True):
-        row[cells] = rows[name].to_numpy()
+        row[cells] = to_numpy(rows[name])
     measured = None
     if not entry["all_measured"]:
         measured = np.zeros(numbers.shape[1], bool)
@@ -186,5 +187,5 @@ def _codes(column: Any, feature: Feature) -> npt.NDArray[np.int64]:
     if not pa.types.is_dictionary(array.type):
         array = array.dictionary_encode()
     codes = np.array([feature.code_of[m] for m in array.dictionary.to_pylist()], np.int64)
-    found: npt.NDArray[np.int64] = codes[array.indices.to_numpy()]
+    found: npt.NDArray[np.int64] = codes[to_numpy(array.indices)]
     return found
