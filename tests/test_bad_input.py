@@ -147,7 +147,7 @@ CASES: dict[str, Case] = {
         GOOD.replace("x1", "é").encode("latin-1"), "in.csv is not text in the encoding expected"
     ),
     "utf-16": records(GOOD.encode("utf-16"), "in.csv|label 'y' is not in the records"),
-    "no such encoding": records(GOOD, "unknown encoding: klingon", "--encoding", "klingon"),
+    "no such encoding": records(GOOD, "--encoding 'klingon' is no encoding of text", "--encoding", "klingon"),
     "binary as text": records(bytes(range(256)) * 8, "in.csv|label 'y' is not in the records"),
     "column without a value": records(
         "x1,x2,y\n1,,1\n2,NA,0\n", "column 'x2' has no value in any record: leave it out with --exclude"
@@ -259,7 +259,7 @@ CASES: dict[str, Case] = {
     "edges of text": options("--edges", "x2=1,2", message="column 'x2' has no number in it"),
     "one modality": options("--max-modalities", "1", message="max-modalities 1 is too few"),
     "more modalities than codes": Case(
-        "feature 'x' has 70,000 modalities and the most is 65,534: fold the rare ones with --max-modalities",
+        "--max-modalities 100000 is out of bounds: at most 65,532",
         args="aggregate in.csv --label y -o out.agg --max-modalities 100000",
         files={"in.csv": "x,y\n" + "".join(f"v{i},{i % 2}\n" for i in range(70_000))},
     ),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from agglearn.records.options import Coding, ReadOptions, Split, TargetEncoding
-from agglearn.runtime.options import as_names, at_least
+from agglearn.runtime.options import as_names, at_least, check_bounds
 
 if TYPE_CHECKING:
     from agglearn.schema.schema import Schema
@@ -66,6 +66,7 @@ class AggregateOptions(Coding):
         object.__setattr__(self, "split", dict(self.split or {}))
         object.__setattr__(self, "read", self.read or ReadOptions())
         at_least(2, "small", hash_size=self.hash_size)
+        check_bounds(hash_size=self.hash_size)
         _ = self.parts, self.target_encoding  # which have bounds of their own
 
     @property

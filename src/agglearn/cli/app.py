@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from agglearn.report.document import Document
 
 app = typer.Typer(
@@ -52,6 +54,12 @@ def say(message: str) -> None:
     from agglearn.report.characters import visible
 
     print(visible(message), file=sys.stderr)
+
+
+def say_if_replaced(target: Path) -> None:
+    """Tell that an output was there before."""
+    if target.exists():
+        say(f"{target} exists and will be replaced")
 
 
 def show(document: Document, json: bool) -> None:

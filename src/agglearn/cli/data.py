@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from agglearn.aggregation.options import AggregateOptions
-from agglearn.cli.app import Json, app, names, say, show
+from agglearn.cli.app import Json, app, names, say, say_if_replaced, show
 from agglearn.errors import InputError
 from agglearn.records.options import TRAIN, ReadOptions
 
@@ -154,6 +154,7 @@ def _targets(output: str, parts: list[str]) -> dict[str, Path]:
     targets = {TRAIN: path} | {part: path.with_name(f"{path.stem}.{part}.agg") for part in parts}
     for target in targets.values():
         refuse_foreign(target, FORMAT)
+        say_if_replaced(target)
     return targets
 
 

@@ -12,6 +12,7 @@ from agglearn.cli.app import Json, ModelPath, Seed, Threads, app, names, show
 from agglearn.cli.data import Encoding, Missing, Positive, Separator, read_options
 from agglearn.errors import InputError
 from agglearn.records.options import Coding
+from agglearn.runtime.options import check_bounds, check_seed
 from agglearn.train.settings import FitSettings
 
 if TYPE_CHECKING:
@@ -97,6 +98,10 @@ def predict(
             raise InputError(f"--keep {name}: the score has that name; rename the column of the records")
     if Path(output).exists() and any(path.samefile(output) for path in expand(records)):
         raise InputError(f"{output} is one of the files with records: name another output")
+    target = Path(output).resolve()
+    within = [r for r in records if Path(r).is_dir() and target.is_relative_to(Path(r).resolve())]
+    if within:
+        raise InputError(f"{output} is in the folder of records {within[0]}: name an output elsewhere")
     posterior = None
     if interval is not None:
         from agglearn.trust.intervals import check_level, model_posterior
@@ -150,6 +155,8 @@ def sample(
     loaded = load_model(model)
     if n < 1:
         raise InputError(f"{n} records cannot be drawn: ask for at least 1")
+    check_bounds(records=n)
+    check_seed(seed)
     with record_writer(Path(output)) as write, meter("drawing", n, show=not json) as advance:
         for table in draw(loaded, n, seed=seed, threads=threads):
             write(table)

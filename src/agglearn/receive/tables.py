@@ -41,7 +41,7 @@ from agglearn.receive.values import (
 from agglearn.records.learn import ColumnNote
 from agglearn.records.options import ReadOptions
 from agglearn.records.sources import FileSource, expand
-from agglearn.runtime.options import at_least
+from agglearn.runtime.options import at_least, check_bounds
 from agglearn.runtime.progress import meter
 from agglearn.runtime.speech import option
 from agglearn.schema.features import Feature
@@ -111,6 +111,7 @@ def read_tables(
     """
     release = Release(noise, floor, absent, rows, positives)
     at_least(2, "small", hash_size=hash_size)
+    check_bounds(hash_size=hash_size)
     if isinstance(schema, str | Path):
         schema = load_schema(schema)
     labels = _labels(label, schema)

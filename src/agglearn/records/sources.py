@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 from agglearn.errors import InputError
 from agglearn.records.options import ReadOptions
 from agglearn.runtime.speech import option
-from agglearn.schema.columns import check_supported
+from agglearn.schema.columns import check_supported, plain_batch, plain_type
 from agglearn.schema.schema import some
 
 BATCH_ROWS = 1 << 18
@@ -143,7 +143,8 @@ class FrameSource:
     def batches(self, columns: Sequence[str]) -> Iterator[Any]:
         for name in columns:
             check_supported(name, self.table.schema.field(name).type)
-        yield from self.table.select(list(columns)).to_batches(max_chunksize=BATCH_ROWS)
+        for batch in self.table.select(list(columns)).to_batches(max_chunksize=BATCH_ROWS):
+            yield plain_batch(batch)
 
 
 class SpooledSource:
@@ -155,13 +156,13 @@ class SpooledSource:
         _unique(reader.schema.names, "the reader")
         # Dictionaries may change from batch to batch, which a file cannot hold: spool plain values.
         fields = [
-            pa.field(f.name, f.type.value_type if pa.types.is_dictionary(f.type) else f.type)
+            pa.field(f.name, plain_type(f.type.value_type if pa.types.is_dictionary(f.type) else f.type))
             for f in reader.schema
         ]
         self._schema = pa.schema(fields)
         with pa.ipc.new_file(self._file.name, self._schema) as writer:
             for batch in reader:
-                writer.write_batch(_cast(batch, self._schema))
+                writer.write_batch(_cast(plain_batch(batch), self._schema))
                 self._rows += batch.num_rows
 
     @property
@@ -198,7 +199,7 @@ def expand(patterns: Iterable[str]) -> list[Path]:
             raise InputError(f"{pattern} holds tables or a model of ours: records are needed here")
         if os.path.isdir(path):
             found = sorted(p for p in path.rglob("*") if p.is_file() and _format(p))
-            found = [p for p in found if not _hidden(p.relative_to(path))]
+            found = [p for p in found if not _hidden(p.relative_to(path)) and not _ours(p, path)]
             if not found:
                 raise InputError(f"folder {pattern} holds no CSV, Parquet or Arrow file")
         elif os.path.exists(path):
@@ -209,6 +210,11 @@ def expand(patterns: Iterable[str]) -> list[Path]:
                 raise InputError(f"{pattern} does not exist")
         files += found
     return files
+
+
+def _ours(path: Path, top: Path) -> bool:
+    """Whether a file is part of tables or a model that were written below the folder of records."""
+    return any((above / "manifest.json").is_file() for above in path.parents if above.is_relative_to(top))
 
 
 def _hidden(path: Path) -> bool:
@@ -295,6 +301,16 @@ def _look(path: Path, options: ReadOptions) -> tuple[list[str], int | None]:
         return _csv_header(path, options), None
 
 
+def check_encoding(name: str) -> None:
+    """Refuse what is no encoding of text, though Python has it by a name as it has those."""
+    try:
+        text = codecs.lookup(name)._is_text_encoding
+    except (LookupError, ValueError):
+        text = False
+    if not text or "\0" in name:
+        raise InputError(f"{option('encoding', repr(name))} is no encoding of text: one is latin-1")
+
+
 def _csv_header(path: Path, options: ReadOptions) -> list[str]:
     head = _head(path, options)
     if not head.strip():
@@ -307,6 +323,7 @@ def _head(path: Path, options: ReadOptions) -> str:
     """The beginning of a text file, long enough for its header."""
     with pa.input_stream(path, compression="detect") as stream:
         data: bytes = stream.read(_HEAD)
+    check_encoding(options.encoding)
     # A decoder that bears a character cut in two at the end.
     return codecs.getincrementaldecoder(options.encoding)().decode(data).removeprefix("\ufeff")
 
@@ -371,7 +388,8 @@ def _read_parquet(path: Path, columns: list[str], options: ReadOptions) -> Itera
     text = [n for n in columns if pa.types.is_string(schema.field(n).type)]
     # Text stays as the dictionary it is stored with: a lookup per distinct value, not per record.
     file = pq.ParquetFile(path, read_dictionary=text)
-    yield from file.iter_batches(batch_size=BATCH_ROWS, columns=columns)
+    for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=columns):
+        yield plain_batch(batch)
 
 
 def _open_arrow(path: Path) -> Any:
@@ -391,7 +409,7 @@ def _read_arrow(path: Path, columns: list[str], options: ReadOptions) -> Iterato
             whole = reader
         for batch in whole:
             for start in range(0, batch.num_rows, BATCH_ROWS):
-                yield batch.slice(start, BATCH_ROWS).select(columns)
+                yield plain_batch(batch.slice(start, BATCH_ROWS).select(columns))
 
 
 _READERS = {"csv": _read_csv, "parquet": _read_parquet, "arrow": _read_arrow}

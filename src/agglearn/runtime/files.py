@@ -17,7 +17,9 @@ import json
 import os
 import re
 import shutil
+import stat
 from collections.abc import Iterator, Mapping
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +29,24 @@ import pyarrow.parquet as pq
 
 from agglearn.errors import AgglearnError, InputError, StoreError
 from agglearn.runtime.arrays import from_numpy, to_numpy
+from agglearn.runtime.declared import listed, mapping, whole
 from agglearn.runtime.exchange import exchange
+from agglearn.runtime.memory import require
 
 MANIFEST = "manifest.json"
+DAMAGED = (
+    AgglearnError,
+    ArithmeticError,
+    LookupError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    RecursionError,
+    pa.ArrowException,
+)
+"""What reading a damaged folder may raise."""
+
+_MOST_DIGITS = 19
 _ASIDE = "old"  # part of the name of a folder that has stepped aside
 
 
@@ -187,18 +204,50 @@ def write_text(target: Path, text: str) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object."""
+    """Read a JSON object: of numbers that any program holds, and of text that can be written again."""
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        data = _read(path)
     except FileNotFoundError:
         raise StoreError(f"{path} does not exist") from None
     except OSError as error:
         raise StoreError(f"{path} cannot be read ({error.strerror})") from None
+    try:
+        document = json.loads(data.decode("utf-8"), parse_int=_whole_number)
+        json.dumps(document, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
         raise StoreError(f"{path} is not JSON: it is damaged or not one of ours") from None
     if not isinstance(document, dict):
         raise StoreError(f"{path} is not a JSON object: it is damaged or not one of ours")
     return document
+
+
+def _whole_number(digits: str) -> int:
+    if len(digits) > _MOST_DIGITS:
+        raise ValueError("a number of too many digits")
+    return int(digits)
+
+
+def _read(path: Path) -> bytes:
+    """The bytes of a file, which must be one: to open a pipe is to wait, and a device may never end."""
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
+    with os.fdopen(descriptor, "rb") as file:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(errno.EINVAL, "not a file")
+        require(2 * found.st_size, str(path), "give the machine more memory")
+        return file.read()
+
+
+def within(folder: Path, name: Any) -> Path:
+    """The path of a file that a manifest names: in its folder, and no link that leads out of it."""
+    if not isinstance(name, str) or "\0" in name:
+        raise StoreError(f"{folder} names {name!r} as one of its files: it is damaged")
+    parts = Path(name).parts
+    path = folder / name
+    outside = not parts or os.path.isabs(name) or ".." in parts
+    if outside or os.path.realpath(path) != os.path.join(os.path.realpath(folder), *parts):
+        raise StoreError(f"{folder} names {name!r}, which is not a file of its own: it is damaged")
+    return path
 
 
 def _digest(data: bytes) -> str:
@@ -260,15 +309,23 @@ def write_parquet(folder: Path, name: str, table: Any) -> str:
     return _digest(path.read_bytes())
 
 
-def read_parquet(folder: Path, name: str, sha256: str) -> Any:
-    """Read one Parquet file, verified by its checksum."""
+def read_parquet(folder: Path, name: str, sha256: str, most_rows: int) -> Any:
+    """Read one Parquet file of so many rows at most, verified by its checksum."""
     # Not read_table: that loads pyarrow's data sets, and pandas with them, for a second.
-    return pq.ParquetFile(pa.BufferReader(_verified(folder / name, sha256))).read()
+    file = pq.ParquetFile(pa.BufferReader(_verified(folder, name, sha256)))
+    rows = file.metadata.num_rows
+    if rows > most_rows:  # a few bytes can stand for any number of them
+        raise StoreError(
+            f"{folder / name} has {rows:,} rows, and the table has {most_rows:,} cells: it is damaged"
+        )
+    # By this thread alone: a small command then has no others that may outlive it.
+    return file.read(use_threads=False)
 
 
-def _verified(path: Path, sha256: str) -> bytes:
+def _verified(folder: Path, name: Any, sha256: Any) -> bytes:
+    path = within(folder, name)
     try:
-        data = path.read_bytes()
+        data = _read(path)
     except OSError:
         raise StoreError(f"{path} is missing: the folder is not whole") from None
     if _digest(data) != sha256:
@@ -291,11 +348,13 @@ def write_arrays(folder: Path, name: str, arrays: Mapping[str, npt.NDArray[Any]]
 def read_arrays(folder: Path, entries: Mapping[str, Any]) -> dict[str, npt.NDArray[Any]]:
     """Read the arrays that :func:`write_arrays` wrote, verified by their checksums."""
     arrays = {}
-    for key, entry in entries.items():
-        data = _verified(folder / entry["file"], entry["sha256"])
+    for key, entry in mapping(entries, "arrays").items():
+        data = _verified(folder, entry["file"], entry["sha256"])
+        shape = tuple(whole(n, "a shape") for n in listed(entry["shape"], "a shape"))
+        require(8 * prod(shape), f"array {key} of {folder}", "give the machine more memory")
         with pa.ipc.open_file(pa.BufferReader(data)) as reader:
             column = reader.read_all().column(0)
-        arrays[key] = to_numpy(column).reshape(entry["shape"]).copy()
+        arrays[key] = to_numpy(column).reshape(shape).copy()
     return arrays
 
 

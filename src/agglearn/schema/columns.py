@@ -50,12 +50,52 @@ def value_type(arrow_type: Any) -> str:
 
 def check_supported(name: str, arrow_type: Any) -> None:
     """Refuse a column whose values are neither scalars of a known kind nor text."""
+    arrow_type = plain_type(arrow_type)
     t = arrow_type.value_type if pa.types.is_dictionary(arrow_type) else arrow_type
     if pa.types.is_nested(t) or any(unfit(t) for unfit in _UNFIT):
         raise InputError(
             f"column {name!r} has type {t}, which is neither a category nor a number: "
             f"leave it out with {option('exclude')}, or turn it into text"
         )
+
+
+def plain_type(arrow_type: Any) -> Any:
+    """The type that a column is read as: what wraps or merely stores values differently is taken off."""
+    if isinstance(arrow_type, pa.BaseExtensionType):
+        return (
+            pa.string() if arrow_type.extension_name == "arrow.uuid" else plain_type(arrow_type.storage_type)
+        )
+    if pa.types.is_run_end_encoded(arrow_type):
+        return plain_type(arrow_type.value_type)
+    if pa.types.is_string_view(arrow_type) or pa.types.is_null(arrow_type):
+        return pa.string()
+    if pa.types.is_dictionary(arrow_type) and plain_type(arrow_type.value_type) != arrow_type.value_type:
+        return plain_type(arrow_type.value_type)
+    return arrow_type
+
+
+def plain_column(column: Column) -> Any:
+    """The column in its plain type: UUID as text, JSON as its text, views and runs as what they show."""
+    array = one_array(column)
+    wanted = plain_type(array.type)
+    if wanted == array.type:
+        return column
+    if isinstance(array.type, pa.BaseExtensionType):
+        if array.type.extension_name == "arrow.uuid":
+            return pa.array([None if v is None else str(v) for v in array.to_pylist()], pa.string())
+        return plain_column(array.storage)
+    if pa.types.is_run_end_encoded(array.type):
+        return plain_column(pc.run_end_decode(array))
+    if pa.types.is_dictionary(array.type):
+        return plain_column(plain_column(array.dictionary).take(array.indices))
+    return array.cast(wanted)
+
+
+def plain_batch(batch: Any) -> Any:
+    """A record batch, each column in its plain type."""
+    if all(plain_type(field.type) == field.type for field in batch.schema):
+        return batch
+    return pa.RecordBatch.from_arrays([plain_column(c) for c in batch.columns], names=batch.schema.names)
 
 
 def one_array(column: Column) -> Any:

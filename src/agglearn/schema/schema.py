@@ -16,10 +16,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from agglearn.errors import InputError, SchemaError
+from agglearn.runtime.declared import listed, mapping, text
 from agglearn.runtime.display import clip, counted, html_table
 from agglearn.runtime.speech import option
 from agglearn.schema.columns import Column, as_text, distinct
-from agglearn.schema.features import KINDS, Feature
+from agglearn.schema.features import KINDS, Feature, as_written
 from agglearn.schema.values import key, same_value
 
 _SHOWN = 4
@@ -185,10 +186,14 @@ class Schema:
     def from_json(cls, document: Mapping[str, Any], where: str = "schema") -> Schema:
         """The schema that :meth:`to_json` wrote; ``where`` names the file in errors."""
         try:
-            features = tuple(_feature_from_json(f) for f in document["features"])
-            labels = tuple(_label_from_json(x) for x in document["labels"])
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise SchemaError(f"{where}: not a schema ({type(error).__name__}: {error})") from None
+            features = tuple(_feature_from_json(f) for f in listed(document["features"], "features"))
+            labels = tuple(_label_from_json(x) for x in listed(document["labels"], "labels"))
+            if not labels:
+                raise ValueError("it has no label")
+        except KeyError as error:
+            raise SchemaError(f"{where}: not a schema (it lacks {error.args[0]!r})") from None
+        except (TypeError, ValueError, AttributeError, OverflowError) as error:
+            raise SchemaError(f"{where}: not a schema ({error})") from None
         return cls(features, labels)
 
 
@@ -211,12 +216,15 @@ def require_columns(wanted: Sequence[str], present: Sequence[str], what: str = "
 
 
 def _label_from_json(document: Mapping[str, Any]) -> Label:
+    document = mapping(document, "a label")
     values = [document.get("positive"), document.get("negative")]
-    return Label(str(document["name"]), *(None if v is None else str(v) for v in values))
+    written = [None if v is None else as_written(v, "a value") for v in values]
+    return Label(text(document["name"], "a name"), *written)
 
 
 def _feature_from_json(document: Mapping[str, Any]) -> Feature:
+    document = mapping(document, "a feature")
     name, kind = document["name"], document["kind"]
-    if kind not in KINDS:
+    if not isinstance(kind, str) or kind not in KINDS:
         raise ValueError(f"feature {name!r} is of unknown kind {kind!r}")
     return KINDS[kind].from_json(document)

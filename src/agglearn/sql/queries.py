@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from agglearn.errors import InputError
-from agglearn.runtime.options import at_least
+from agglearn.runtime.options import at_least, check_bounds
 from agglearn.schema.features import Feature
 from agglearn.schema.rules import Cuts, LookUp
 from agglearn.schema.schema import Label, Schema
@@ -75,6 +75,8 @@ def write_queries(
     if dialect not in DIALECTS:
         raise InputError(f"dialect {dialect!r} is not one of {', '.join(DIALECTS)}")
     at_least(1, "small", min_count=min_count)
+    at_least(2, "small", hash_size=hash_size)
+    check_bounds(min_count=min_count, hash_size=hash_size)
     sql = DIALECTS[dialect]
     source = ".".join(sql.name(part) for part in _parts(source_table))
     columns = {f.name: _feature(f, sql) for f in schema.features}

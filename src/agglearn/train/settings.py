@@ -8,7 +8,7 @@ from math import inf, isfinite
 from typing import Any, Literal
 
 from agglearn.errors import InputError
-from agglearn.runtime.options import check_seed
+from agglearn.runtime.options import check_bounds, check_seed
 from agglearn.runtime.speech import option
 
 Penalty = float | Literal["auto"] | None
@@ -134,6 +134,13 @@ class FitSettings:
         check_seed(self.seed)
         if self.chains is not None:
             _at_least(self, "chains", 2)
+        check_bounds(
+            lambda_theta=self.lambda_theta,
+            lambda_mu=self.lambda_mu,
+            iterations=self.iterations,
+            tolerance=self.tolerance,
+            chains=self.chains,
+        )
 
     @property
     def to_choose(self) -> tuple[str, ...]:
