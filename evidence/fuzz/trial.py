@@ -12,6 +12,7 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -98,6 +99,9 @@ def run(
     memory: int | None = None,
     environment: dict[str, str] | None = None,
     without_exchange: bool = False,
+    end_after: float | None = None,
+    without_stdout: bool = False,
+    stdout: str | None = None,
 ) -> Outcome:
     """Run ``agglearn`` with these arguments in a folder.
 
@@ -113,6 +117,10 @@ def run(
         Variables to set.
     without_exchange
         Let it believe that the system cannot exchange two folders.
+    end_after
+        Ask it to end (SIGTERM) after so many seconds.
+    without_stdout, stdout
+        Close its stdout before it begins, or let it be this file.
     """
     load_everything()
     out, err = folder / ".trial.out", folder / ".trial.err"
@@ -121,8 +129,9 @@ def run(
     began = time.perf_counter()
     child = os.fork()
     if child == 0:
-        _become(args, folder, out, err, kill_at, memory, environment or {}, without_exchange)
-    status, used, timed_out = _wait(child, began + timeout)
+        streams = Streams(out, err, without_stdout, stdout)
+        _become(args, folder, streams, kill_at, memory, environment or {}, without_exchange)
+    status, used, timed_out = _wait(child, began + timeout, None if end_after is None else began + end_after)
     code = os.waitstatus_to_exitcode(status)
     outcome = Outcome(
         code=code if code >= 0 else SIGNALLED - code,
@@ -137,7 +146,17 @@ def run(
     return outcome
 
 
-def _wait(child: int, until: float) -> tuple[int, Any, bool]:
+@dataclass(frozen=True)
+class Streams:
+    """Where a child prints."""
+
+    out: Path
+    err: Path
+    closed: bool = False
+    elsewhere: str | None = None
+
+
+def _wait(child: int, until: float, end_at: float | None) -> tuple[int, Any, bool]:
     """Wait for a child, and end it when its time is over."""
     pause = _POLL
     while True:
@@ -148,6 +167,9 @@ def _wait(child: int, until: float) -> tuple[int, Any, bool]:
             os.kill(child, signal.SIGKILL)
             _, status, used = os.wait4(child, 0)
             return status, used, True
+        if end_at is not None and time.perf_counter() > end_at:
+            os.kill(child, signal.SIGTERM)
+            end_at = None
         time.sleep(pause)
         pause = min(pause * 1.2, 0.05)
 
@@ -155,8 +177,7 @@ def _wait(child: int, until: float) -> tuple[int, Any, bool]:
 def _become(
     args: Sequence[str],
     folder: Path,
-    out: Path,
-    err: Path,
+    streams: Streams,
     kill_at: int | None,
     memory: int | None,
     environment: dict[str, str],
@@ -165,10 +186,14 @@ def _become(
     """Be the command line, in a child: this never returns."""
     code = 70
     try:
-        for path, number in ((out, 1), (err, 2)):
+        for path, number in ((streams.out, 1), (streams.err, 2)):
             target = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
             os.dup2(target, number)
+        if streams.elsewhere is not None:
+            os.dup2(os.open(streams.elsewhere, os.O_WRONLY), 1)
         sys.stdout = os.fdopen(1, "w", encoding="utf-8", closefd=False)
+        if streams.closed:
+            sys.stdout = None  # as the interpreter has it where there is none
         sys.stderr = os.fdopen(2, "w", encoding="utf-8", closefd=False)
         os.chdir(folder)
         os.environ.update(environment)
@@ -193,11 +218,12 @@ def _become(
         traceback.print_exc()
         code = 1
     finally:
-        try:
-            sys.stdout.flush()
+        with suppress(OSError):
             sys.stderr.flush()
-        finally:
-            os._exit(code)
+        with suppress(OSError):
+            if sys.stdout is not None:
+                sys.stdout.flush()
+        os._exit(code)
 
 
 def _limit(memory: int) -> None:

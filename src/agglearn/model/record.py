@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from agglearn.field.layout import Layout
 from agglearn.field.problem import TableNoise
-from agglearn.runtime.declared import finite, listed, text, whole
+from agglearn.runtime.declared import check_fields, finite, listed, mapping, text, whole
 from agglearn.train.loop import Fit
 from agglearn.train.select.choose import Choice
 from agglearn.train.settings import FitSettings
@@ -131,8 +131,12 @@ class FitRecord:
             stopped_because=text(document["stopped_because"], "stopped_because"),
             steps_halved=whole(document["steps_halved"], "steps_halved"),
             tables=text(document["tables"], "tables"),
-            noise=noise and TableNoise(np.array(noise["counts"], float), np.array(noise["sums"], float)),
-            choice=choice and Choice(**{"strength": 1.0, **choice}),
+            noise=noise and TableNoise(_noise(noise, "counts"), _noise(noise, "sums")),
+            choice=choice and Choice(**check_fields(Choice, {"strength": 1.0, **mapping(choice, "choice")})),
             history=tuple(Iteration.from_json(entry) for entry in history),
             seconds=float(finite(seconds, "seconds")),
         )
+
+
+def _noise(document: Mapping[str, Any], name: str) -> Floats:
+    return np.array([finite(n, "noise", 0) for n in listed(document[name], "noise")], float)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import fields
 from math import isfinite
 from typing import Any
 
@@ -67,6 +68,33 @@ def mapping(value: Any, what: str) -> dict[str, Any]:
     """A JSON object."""
     if not isinstance(value, dict):
         raise ValueError(f"{what} must be an object")
+    return value
+
+
+def check_fields(kind: type[Any], document: Any) -> dict[str, Any]:
+    """What a file gives for the fields of a dataclass, each of the plain type that the class declares."""
+    declared = {f.name: str(f.type) for f in fields(kind)}
+    for name, value in mapping(document, "what stands there").items():
+        words = re.split(r"[^A-Za-z]+", declared.get(name, ""))
+        if value is None and "None" in words:
+            continue
+        if "list" in words:
+            listed(value, name)
+        elif "bool" in words:
+            truth(value, name)
+        elif "int" in words and "float" not in words:
+            whole(value, name)
+        elif "float" in words:
+            number(value, name)
+        elif "str" in words:
+            text(value, name)
+    return dict(document)
+
+
+def number(value: Any, what: str) -> float:
+    """A number, which may be none that is finite: a measurement that failed."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"{what} must be a number")
     return value
 
 

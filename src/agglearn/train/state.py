@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from agglearn.field.field import Field
 from agglearn.field.layout import Layout
+from agglearn.runtime.declared import check_fields
 
 Floats = npt.NDArray[np.float64]
 
@@ -101,7 +102,7 @@ class Iteration:
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Iteration:
         """The entry that :meth:`to_json` gave; what a later version may add is left aside."""
-        return cls(**{f.name: document[f.name] for f in fields(cls) if f.name in document})
+        return cls(**check_fields(cls, {f.name: document[f.name] for f in fields(cls) if f.name in document}))
 
 
 @dataclass
