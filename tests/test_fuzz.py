@@ -1,4 +1,4 @@
-"""Five hundred seeded cases that try to break the command line; the long run is ``python -m evidence fuzz``."""
+"""Five hundred seeded cases that try to break the command line; ``evidence fuzz`` runs any number."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Every kind of case is drawn by a seed and a number, so that each can be run again. A case runs the command line in a
-process of its own, in a fresh folder, told by `AGGLEARN_MEMORY` what it may take. It has failed if it prints a
-traceback, ends with another code than 0 or 2 (or the signal's, where one was sent), leaves something half-written,
-says nothing about a mistake, takes more memory than it was told, or does not end.
+"""Every kind of case is drawn by a seed and a number, so that each can be run again. A case runs the command
+line in a process of its own, in a fresh folder, told by `AGGLEARN_MEMORY` what it may take. It has failed
+if it prints a traceback, ends with another code than 0 or 2 (or the signal's, where one was sent), leaves
+something half-written, says nothing about a mistake, takes more memory than it was told, or does not end.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ import tempfile
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from evidence.fuzz.cases import KINDS, try_case
 from evidence.fuzz.kills import VERBS, prepare, trials
@@ -26,17 +28,20 @@ _TEXT = """
 What is promised:
 
 - A mistake is one line on stderr and exit code 2. No input, folder or option gives a traceback.
-- An output is there whole or not at all, and an old one stays until the new one is whole. Whoever is killed at any
-  moment loses nothing but the run; the same command then succeeds and sweeps up what the killed one left.
-- Files that were damaged are refused, by their checksums; files that were forged, checksums and all, are looked at
-  where they are read: types, finite numbers, shapes, names within the folder. Reading runs no code.
-- What would not fit in the memory allowed (`AGGLEARN_MEMORY`, or half of what can be had) is refused before it is taken.
+- An output is there whole or not at all, and an old one stays until the new one is whole. Whoever is killed
+  at any moment loses nothing but the run; the same command then succeeds and sweeps up what the killed one
+  left.
+- Files that were damaged are refused, by their checksums; files that were forged, checksums and all, are
+  looked at where they are read: types, finite numbers, shapes, names within the folder. Reading runs no
+  code.
+- What would not fit in the memory allowed (`AGGLEARN_MEMORY`, or half of what can be had) is refused before
+  it is taken.
 - Every option has bounds, and says them.
 - A number is one value however it is written, and true and false are answers whichever way they are spelt.
 
-What is not promised: that tables made by someone who means harm are true (a forged count that is a plausible number is
-believed); that a process lives on under a limit on its address space that leaves no room for the libraries it loads; that
-a file system which loses what was synced gives it back.
+What is not promised: that tables made by someone who means harm are true (a forged count that is a
+plausible number is believed); that a process lives on under a limit on its address space that leaves no
+room for the libraries it loads; that a file system which loses what was synced gives it back.
 """
 
 SUBJECT = Subject(name="fuzz", page="robustness", text=_TEXT)
@@ -44,7 +49,7 @@ SUBJECT = Subject(name="fuzz", page="robustness", text=_TEXT)
 
 @dataclass(frozen=True)
 class Sizes:
-    """How many cases, drawn by which seed, in cells of how many; and at which of its calls a verb is killed."""
+    """How many cases by which seed, how many a cell; and at which of its calls a verb is killed."""
 
     cases: int
     seed: int = 0
@@ -66,12 +71,12 @@ def cells(config: Sizes) -> list[Cell]:
     found = []
     for kind in KINDS:
         for start in range(0, each, config.at_a_time):
-            settings = {"kind": kind, "seed": config.seed, "start": start}
+            settings: dict[str, Any] = {"kind": kind, "seed": config.seed, "start": start}
             settings["cases"] = min(config.at_a_time, each - start)
-            found.append(Cell(f"{kind}-{start:05d}", settings, lambda s=settings: run_cases(**s)))  # type: ignore[misc]
+            found.append(Cell(f"{kind}-{start:05d}", settings, partial(run_cases, **settings)))
     for verb in VERBS:
-        settings = {"verb": verb.name, "every": config.kill_every}
-        found.append(Cell(f"kill-{verb.name}", settings, lambda s=settings: run_kills(**s)))  # type: ignore[misc]
+        settings = dict[str, Any]({"verb": verb.name, "every": config.kill_every})
+        found.append(Cell(f"kill-{verb.name}", settings, partial(run_kills, **settings)))
     return found
 
 

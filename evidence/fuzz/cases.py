@@ -26,23 +26,29 @@ _TIMEOUT = 60.0
 
 _SMALL = ("--chains", "20", "--iterations", "3", "--threads", "1")
 _ODD = (
-    "0", "-1", "1", "2", "1e308", "1e-308", "nan", "inf", "-inf", "1000000000", str(10**20), "-" + str(10**20), "9" * 400,
-    "", " ", "x", "é", "\udcff", "1,2", "=", "a=b", "0.5", "0.999999", "../x", "/dev/null", "/dev/full", ".", "rot13",
-    "utf-16", "*", "\t", "auto", "gaussian:0", "gaussian:nan", "laplace:1e308", "rounding-to:5", "valid=0.2", "x1*x2",
+    "0", "-1", "1", "2", "1e308", "1e-308", "nan", "inf", "-inf", "1000000000",
+    str(10**20), "-" + str(10**20), "9" * 400,
+    "", " ", "x", "é", "\udcff", "1,2", "=", "a=b", "0.5", "0.999999", "../x", "/dev/null",
+    "/dev/full", ".", "rot13",
+    "utf-16", "*", "\t", "auto", "gaussian:0", "gaussian:nan", "laplace:1e308", "rounding-to:5",
+    "valid=0.2", "x1*x2",
 )  # fmt: skip
 _VERBS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "aggregate": (
         ("aggregate", "a.csv", "--label", "y", "-o", "new.agg"),
         (
-            "--label", "--positive", "--features", "--exclude", "--tables", "--schema", "--categorical", "--numeric",
+            "--label", "--positive", "--features", "--exclude", "--tables", "--schema",
+            "--categorical", "--numeric",
             "--bins", "--binning", "--edges", "--max-modalities", "--min-modality-count", "--hash-size",
-            "--target-encode", "--encoding-share", "--encoding-modalities", "--split", "--seed", "--separator",
+            "--target-encode", "--encoding-share", "--encoding-modalities", "--split", "--seed",
+            "--separator",
             "--encoding", "--missing", "-o",
         ),
     ),
     "receive": (
         ("receive", "a-table.csv", "--label", "y", "-o", "new.agg"),
-        ("--format", "--label", "--schema", "--count", "--noise", "--floor", "--absent", "--rows", "--hash-size",
+        ("--format", "--label", "--schema", "--count", "--noise", "--floor", "--absent", "--rows",
+         "--hash-size",
          "--max-modalities", "--separator", "--encoding", "--missing", "-o"),
     ),
     "check": (("check", "a.agg"), ("--json", "--nothing")),
@@ -53,8 +59,10 @@ _VERBS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
     "fit": (
         ("fit", "a.agg", "-o", "new.model", *_SMALL),
-        ("--label", "--lambda-theta", "--lambda-mu", "--chains", "--iterations", "--engine", "--start", "--gradient",
-         "--tolerance", "--valid", "--threads", "--seed", "--checkpoint", "--resume", "--checkpoint-every", "-o"),
+        ("--label", "--lambda-theta", "--lambda-mu", "--chains", "--iterations", "--engine", "--start",
+         "--gradient",
+         "--tolerance", "--valid", "--threads", "--seed", "--checkpoint", "--resume",
+         "--checkpoint-every", "-o"),
     ),
     "evaluate": (
         ("evaluate", "a.model", "a.csv", "--threads", "1"),
@@ -172,8 +180,7 @@ def _faults(folder: Path, rng: random.Random) -> _Result:
         return done[0], done[1], {128 + 15}
     if fault == "stdout":
         return _go(args, folder, without_stdout=True)
-    done = _go(args, folder, stdout="/dev/full")
-    return done
+    return _go(args, folder, stdout="/dev/full")
 
 
 _KINDS: dict[str, Callable[[Path, random.Random], _Result]] = {

@@ -15,8 +15,10 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
 _TEXTS = (
-    "", " ", "NA", "NULL", "nan", "0", "0.0", "-0", "007", "1e400", "9" * 400, "1_000", "true", "TRUE", "é", "\u202e",
-    "\0", "a\nb", 'q"uote', "a,b", "\ufeff", "x" * 5000, "(missing)", "(other)", "=1+1", "\x1b[31m", "2024-01-31",
+    "", " ", "NA", "NULL", "nan", "0", "0.0", "-0", "007", "1e400", "9" * 400, "1_000", "true", "TRUE",
+    "é", "\u202e",
+    "\0", "a\nb", 'q"uote', "a,b", "\ufeff", "x" * 5000, "(missing)", "(other)", "=1+1", "\x1b[31m",
+    "2024-01-31",
     "2024-01-31 12:00:00", "inf", "-inf", "∞",
 )  # fmt: skip
 _NAMES = (

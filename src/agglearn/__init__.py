@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from agglearn.model.fitting import fit
     from agglearn.model.model import Model
     from agglearn.opening import load, save
+    from agglearn.schema.by_hand import categorical, make_schema, numeric
     from agglearn.schema.features import Binned, Categorical, Cut, Encoded
     from agglearn.schema.schema import Label, Schema
     from agglearn.tables.check import CheckReport, check
@@ -50,6 +51,7 @@ _HOMES = {
     "Table": "tables.table",
     "aggregate": "aggregation.api",
     "aggregate_split": "aggregation.api",
+    "categorical": "schema.by_hand",
     "check": "tables.check",
     "compare": "judge.comparison",
     "FitSettings": "train.settings",
@@ -58,7 +60,9 @@ _HOMES = {
     "fit": "model.fitting",
     "load": "opening",
     "load_schema": "tables.format",
+    "make_schema": "schema.by_hand",
     "merge": "tables.data",
+    "numeric": "schema.by_hand",
     "save": "opening",
     "save_schema": "tables.format",
     "score_tables": "trust.score",
@@ -88,13 +92,16 @@ __all__ = [
     "TrainingSettings",
     "aggregate",
     "aggregate_split",
+    "categorical",
     "check",
     "compare",
     "diagnose",
     "fit",
     "load",
     "load_schema",
+    "make_schema",
     "merge",
+    "numeric",
     "save",
     "save_schema",
     "score_tables",

@@ -40,17 +40,6 @@ def read_options(separator: str | None, encoding: str, missing: str | None) -> R
     return ReadOptions(separator, encoding, values)
 
 
-def open_input(inputs: list[str]) -> Any:
-    """Paths as they are, or the table of a DuckDB database written ``PATH.duckdb:TABLE``."""
-    from agglearn.aggregation.database import open_database_table, split_database_input
-
-    if len(inputs) == 1:
-        found = split_database_input(inputs[0])
-        if found:
-            return open_database_table(*found)
-    return inputs
-
-
 @app.command()
 def aggregate(
     inputs: Annotated[
@@ -113,7 +102,7 @@ def aggregate(
     began = time.perf_counter()
     targets = _targets(output, list(parse_split(split)) if split else [])
     result = aggregate_split(
-        open_input(inputs),
+        inputs[0] if len(inputs) == 1 else inputs,
         names(label),
         positive=positive,
         features=names(features) if features else None,

@@ -24,6 +24,7 @@ import pyarrow.parquet as pq
 
 from agglearn.errors import InputError
 from agglearn.records.options import ReadOptions
+from agglearn.records.rows import are_records, is_record, table_of_records
 from agglearn.runtime.speech import option
 from agglearn.schema.columns import check_supported, plain_batch, plain_type
 from agglearn.schema.schema import some
@@ -77,7 +78,11 @@ def to_arrow(data: Any) -> Any:
 
     if isinstance(data, pa.RecordBatch):
         data = pa.Table.from_batches([data])
-    if isinstance(data, dict):
+    if is_record(data):
+        data = table_of_records([data])
+    elif are_records(data):
+        data = table_of_records(data)
+    elif isinstance(data, dict):
         data = _table_of_dict(data)
     if not isinstance(data, pa.Table):
         if hasattr(data, "columns"):  # narwhals would refuse it in many lines
