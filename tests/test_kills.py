@@ -56,8 +56,8 @@ def test_a_folder_that_had_stepped_aside_is_put_back_by_who_reads_it(tmp_path: P
         os._exit(0)
     os.waitpid(dead, 0)
     (tmp_path / f".t.agg.old.{dead}.tmp").mkdir()
-    files.restore(tmp_path / "t.agg")
+    files.put_back(tmp_path / "t.agg")
     assert (tmp_path / "t.agg").is_dir()
     (tmp_path / f".u.agg.old.{os.getppid()}.tmp").mkdir()  # of a writer that lives
-    files.restore(tmp_path / "u.agg")
+    files.put_back(tmp_path / "u.agg")
     assert not (tmp_path / "u.agg").exists()

@@ -1,5 +1,4 @@
-"""Folders of tables and models, damaged: a byte, a file, a word of the manifest, with and without the checksums
-made to fit."""
+"""Folders of tables and models, damaged in a byte, a file or a word; their checksums made to fit, or not."""
 
 from __future__ import annotations
 

@@ -19,9 +19,12 @@ if TYPE_CHECKING:
     from agglearn.schema.schema import Label, Schema
     from agglearn.tables.check import CheckReport, check
     from agglearn.tables.data import AggregatedData, merge
+    from agglearn.tables.drift import Drift, drift
     from agglearn.tables.format import load_schema, save_schema
+    from agglearn.tables.ledger import Part
     from agglearn.tables.noise import Noise
     from agglearn.tables.table import Table
+    from agglearn.tables.window import window
     from agglearn.train.settings import FitSettings, TrainingSettings
     from agglearn.trust.diagnosis import diagnose
     from agglearn.trust.findings import Diagnosis
@@ -40,12 +43,14 @@ _HOMES = {
     "Comparison": "judge.comparison",
     "Cut": "schema.features",
     "Diagnosis": "trust.findings",
+    "Drift": "tables.drift",
     "Encoded": "schema.features",
     "HeldoutScore": "trust.score",
     "Label": "schema.schema",
     "MaxEntClassifier": "classifier",
     "Model": "model.model",
     "Noise": "tables.noise",
+    "Part": "tables.ledger",
     "Schema": "schema.schema",
     "Suggestion": "trust.suggest",
     "Table": "tables.table",
@@ -57,6 +62,7 @@ _HOMES = {
     "FitSettings": "train.settings",
     "TrainingSettings": "train.settings",
     "diagnose": "trust.diagnosis",
+    "drift": "tables.drift",
     "fit": "model.fitting",
     "load": "opening",
     "load_schema": "tables.format",
@@ -67,6 +73,7 @@ _HOMES = {
     "save_schema": "tables.format",
     "score_tables": "trust.score",
     "suggest_tables": "trust.suggest",
+    "window": "tables.window",
 }
 
 __all__ = [
@@ -79,6 +86,7 @@ __all__ = [
     "Comparison",
     "Cut",
     "Diagnosis",
+    "Drift",
     "Encoded",
     "FitSettings",
     "HeldoutScore",
@@ -86,6 +94,7 @@ __all__ = [
     "MaxEntClassifier",
     "Model",
     "Noise",
+    "Part",
     "Schema",
     "Suggestion",
     "Table",
@@ -96,6 +105,7 @@ __all__ = [
     "check",
     "compare",
     "diagnose",
+    "drift",
     "fit",
     "load",
     "load_schema",
@@ -106,6 +116,7 @@ __all__ = [
     "save_schema",
     "score_tables",
     "suggest_tables",
+    "window",
 ]
 
 

@@ -142,7 +142,8 @@ class MaxEntClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         *,
         on_iteration: Callable[[FitState], None] | None = None,
         checkpoints: Checkpoints | None = None,
-        valid: AggregatedData | None = None,
+        valid: Any = None,
+        **known: Any,
     ) -> MaxEntClassifier:
         """Fit the field to aggregated data; there is no ``y`` then, the tables hold the labels.
 
@@ -161,8 +162,12 @@ class MaxEntClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         checkpoints
             Where to keep states, and to go on from if there are any.
         valid
-            Tables of other records, to score now and then; the scores stand in the history. Penalties that
-            are ``"auto"`` are chosen on them.
+            Tables of other records, or those records with their labels, to score now and then; the scores
+            stand in the history. Penalties that are ``"auto"`` are chosen on them.
+        **known
+            What else is known: ``records``, ``rake``, ``keep_records``, ``labelled``, ``start_from``,
+            ``prior``, ``prior_weight`` and ``read``, as in :func:`agglearn.fit`; an earlier model may be a
+            classifier.
         """
         parts: list[Any] = list(X) if isinstance(X, list | tuple) else [X]
         of_tables = [isinstance(part, AggregatedData) for part in parts]
@@ -175,13 +180,16 @@ class MaxEntClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         elif not all(of_tables):
             odd = type(parts[of_tables.index(False)]).__name__
             raise InputError(
-                f"fit takes aggregated data, not {odd}: make it with agglearn.aggregate(). (To fit records, give "
-                "their labels too: requires y to be passed, but the target y is None)"
+                f"fit takes aggregated data, not {odd}: make it with agglearn.aggregate(). (To fit records, "
+                "give their labels too: requires y to be passed, but the target y is None)"
             )
         options = {f.name: getattr(self, f.name) for f in fields(FitSettings)}
         settings = FitSettings(**{**options, "training": self.training or TrainingSettings()})
         if settings.to_choose and valid is None and len(parts) < 2:
             warnings.warn(nothing_to_choose_on(), NothingToChooseOnWarning, stacklevel=2)
+        for name in ("start_from", "prior"):
+            if known.get(name) is not None:
+                known[name] = model_of(known[name])
         model = fitting.fit(
             parts,
             settings,
@@ -190,6 +198,7 @@ class MaxEntClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             on_iteration=on_iteration,
             checkpoints=checkpoints,
             valid=valid,
+            **known,
         )
         self._take(model)
         if self._of_records:
@@ -198,7 +207,7 @@ class MaxEntClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _aggregated(self, X: Any, y: Any) -> tuple[list[Any], int]:
         """Tables of pairs of records that were given with their labels, and how many columns they had."""
-        labels, codes = classes_of(y)
+        _, codes = classes_of(y)
         array = issparse(X) or not (hasattr(X, "columns") or isinstance(X, dict) or are_records(X))
         records = self._table(X, None) if array else to_arrow(X)
         if len(codes) != records.num_rows:
@@ -209,8 +218,8 @@ class MaxEntClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         features = records.column_names if array else None
         tables = aggregate(records.append_column(name, pa.array(codes)), name, features=features)
         warnings.warn(
-            f"the records were aggregated into {tables.summary}, and only these are fitted (agglearn.aggregate() "
-            "makes them once, and says how)",
+            f"the records were aggregated into {tables.summary}, and only these are fitted "
+            "(agglearn.aggregate() makes them once, and says how)",
             AggregatedWarning,
             stacklevel=3,
         )

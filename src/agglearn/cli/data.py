@@ -1,4 +1,4 @@
-"""Verbs about data: aggregate, receive, check, merge, sql, datasets."""
+"""Verbs about data: aggregate, receive, check, sql, datasets."""
 
 from __future__ import annotations
 
@@ -40,6 +40,17 @@ def read_options(separator: str | None, encoding: str, missing: str | None) -> R
     return ReadOptions(separator, encoding, values)
 
 
+def open_input(inputs: list[str]) -> Any:
+    """Paths as they are, or the table of a DuckDB database written ``PATH.duckdb:TABLE``."""
+    from agglearn.aggregation.database import open_database_table, split_database_input
+
+    if len(inputs) == 1:
+        found = split_database_input(inputs[0])
+        if found:
+            return open_database_table(*found)
+    return inputs
+
+
 @app.command()
 def aggregate(
     inputs: Annotated[
@@ -55,6 +66,12 @@ def aggregate(
     schema: Annotated[
         str | None, typer.Option(help="Code by this schema file, or by the schema of this .agg.")
     ] = None,
+    grow: Annotated[
+        bool, typer.Option("--grow", help="Values that --schema does not know get codes behind its own.")
+    ] = AggregateOptions.grow,
+    period: Annotated[
+        str | None, typer.Option(help="When the records are from: 2026-03-01, 2026-03-01/2026-03-07, or 12.")
+    ] = AggregateOptions.period,
     categorical: Annotated[list[str] | None, typer.Option(help="Columns of categories; * matches.")] = None,
     numeric: Annotated[list[str] | None, typer.Option(help="Columns of quantities; * matches.")] = None,
     bins: Annotated[
@@ -102,13 +119,15 @@ def aggregate(
     began = time.perf_counter()
     targets = _targets(output, list(parse_split(split)) if split else [])
     result = aggregate_split(
-        inputs[0] if len(inputs) == 1 else inputs,
+        open_input(inputs),
         names(label),
         positive=positive,
         features=names(features) if features else None,
         exclude=names(exclude),
         tables=tables,
         schema=schema,
+        grow=grow,
+        period=period,
         categorical=names(categorical),
         numeric=names(numeric),
         bins=bins,
@@ -168,9 +187,16 @@ def check(
     """Check that tables agree with themselves and with one another."""
     from agglearn.tables.check import check as run
     from agglearn.tables.format import load
+    from agglearn.tables.ledger import ledger_grid
 
-    report = run(load(data))
-    show(report.document().named(data), json)
+    loaded = load(data)
+    report = run(loaded)
+    document = report.document().named(data)
+    if loaded.parts:
+        parts = loaded.ledger
+        shown = (ledger_grid(parts),) if len(parts) > 1 else ()
+        document = document.followed_by(*shown, parts=[part.to_json() for part in parts])
+    show(document, json)
     if not report.ok:
         raise typer.Exit(2)
 
@@ -284,23 +310,6 @@ def sql(
         show(Document(data={"queries": listed}), json)
     elif output is None:
         print("\n\n".join(query.text for query in found))
-
-
-@app.command()
-def merge(
-    inputs: Annotated[list[str], typer.Argument(metavar="TABLES...", help="Folders of one schema.")],
-    output: Annotated[str, typer.Option("--output", "-o", help="Where to write, a name ending in .agg.")],
-    json: Json = False,
-) -> None:
-    """Add up tables that were aggregated from disjoint records."""
-    from agglearn.tables.data import merge as add_up
-    from agglearn.tables.document import tables_document
-    from agglearn.tables.format import load, save
-
-    target = _targets(output, [])["train"]
-    data = add_up(load(path) for path in inputs)
-    save(data, target)
-    show(tables_document(data, str(target)), json)
 
 
 @app.command()

@@ -19,7 +19,7 @@ from agglearn.field.field import Field
 from agglearn.field.layout import Layout
 from agglearn.model.model import Model
 from agglearn.model.record import FitRecord
-from agglearn.runtime.declared import finite, finite_array, listed, text, whole
+from agglearn.runtime.declared import finite, finite_array, listed, text, truth, whole
 from agglearn.runtime.files import (
     DAMAGED,
     new_folder,
@@ -57,6 +57,7 @@ def save_model(model: Model, target: str | Path) -> None:
                 "tables": [list(s) for s in model.scopes],
                 "hash_sizes": model.layout.buckets,
                 "intercept": float(model.field.intercept).hex(),
+                "apart": model.field.apart,
                 "rows": model.rows,
                 "positives": model.positives,
                 "fit": model.record.to_json(),
@@ -96,7 +97,13 @@ def _model(folder: Path, document: Mapping[str, Any]) -> Model:
         schema=schema,
         label=schema.labels[0],
         scopes=scopes,
-        field=Field(layout, arrays["mu"], arrays["theta"], _intercept(document["intercept"])),
+        field=Field(
+            layout,
+            arrays["mu"],
+            arrays["theta"],
+            _intercept(document["intercept"]),
+            truth(document.get("apart", False), "apart"),
+        ),
         chains=_chains(arrays.get("chains"), layout, document["version"]),
         rows=finite(document["rows"], "rows", 0),
         positives=finite(document["positives"], "positives"),

@@ -57,7 +57,7 @@ def new_folder(target: Path, format_name: str) -> Iterator[Path]:
     refuse_foreign(target, format_name)
     work = target.parent / f".{target.name}.{os.getpid()}.tmp"
     with _writing(target):
-        restore(target)
+        put_back(target)
         _sweep_leftovers(target)
         work.mkdir(parents=True)
         try:
@@ -122,12 +122,13 @@ def tidy(folder: Path) -> None:
     for path in sorted(folder.glob(".*.tmp")):
         named = re.fullmatch(rf"\.(.+?)(?:\.{_ASIDE})?\.\d+\.tmp", path.name)
         if named:
-            restore(folder / named[1])
+            put_back(folder / named[1])
             _sweep_leftovers(folder / named[1])
 
 
-def restore(target: Path) -> None:
+def put_back(target: Path) -> None:
     """Put back a folder that had stepped aside when its writer was killed."""
+    target = Path(os.path.realpath(target))
     if target.exists() or not target.parent.is_dir():
         return
     for path in _leftovers(target):
@@ -282,7 +283,7 @@ def write_manifest(folder: Path, document: dict[str, Any]) -> None:
 def read_manifest(folder: Path, format_name: str, version: int, oldest: int | None = None) -> dict[str, Any]:
     """Read and verify the manifest of a folder of one format, of this version or back to the oldest."""
     folder = Path(folder)
-    restore(folder)
+    put_back(folder)
     if not folder.exists():
         raise StoreError(f"{folder} does not exist")
     if not (folder / MANIFEST).is_file():

@@ -47,6 +47,9 @@ class Table:
         The law of the noise on each number, if any.
     measured
         Which cells were measured at all; None where all were.
+    variances
+        Of each count by sampling, where records weigh differently; None where each counts once, and the
+        variance of a count is the count.
     """
 
     features: Scope
@@ -56,6 +59,7 @@ class Table:
     cells: Cells = _AS_COUNTED
     noise: Noise | None = None
     measured: npt.NDArray[np.bool_] | None = None
+    variances: Array | None = None
 
     def __post_init__(self) -> None:
         if self.sums.shape[1:] != self.counts.shape:
@@ -99,18 +103,72 @@ class Table:
         """Whether the numbers are plain counts, with no noise on them."""
         return self.noise is None and bool(np.issubdtype(self.counts.dtype, np.integer))
 
+    @property
+    def sampling(self) -> npt.NDArray[np.float64]:
+        """Variance of each count by sampling."""
+        found = np.maximum(self.counts, 0) if self.variances is None else self.variances
+        return np.asarray(found, np.float64)
+
     def __add__(self, other: Table) -> Table:
-        if self.features != other.features or self.cells != other.cells:
-            raise TableError(f"tables {self.title} and {other.title} cannot be added: they differ in shape")
-        noise = _noise_of_sum(self, other)
-        measured = _both(self.measured, other.measured)
+        self._require_same_shape(other)
+        weighed = self.variances is not None or other.variances is not None
         return replace(
             self,
             counts=self.counts + other.counts,
             sums=self.sums + other.sums,
             unknown=self.unknown + other.unknown,
+            noise=_noise_of_sum(self, other),
+            measured=_both(self.measured, other.measured),
+            variances=self.sampling + other.sampling if weighed else None,
+        )
+
+    def __sub__(self, other: Table) -> Table:
+        """Without a table that was added to it."""
+        self._require_same_shape(other)
+        weighed = self.variances is not None
+        return replace(
+            self,
+            counts=self.counts - other.counts,
+            sums=self.sums - other.sums,
+            unknown=self.unknown - other.unknown,
+            noise=_noise_left(self, other),
+            variances=self.sampling - other.sampling if weighed else None,
+        )
+
+    def _require_same_shape(self, other: Table) -> None:
+        if self.features != other.features or self.cells != other.cells:
+            raise TableError(f"tables {self.title} and {other.title} cannot be added: they differ in shape")
+
+    def __mul__(self, weight: float) -> Table:
+        """The table with each of its records counting so much."""
+        noise = self.noise and Noise(self.noise.law, self.noise.scale * weight)
+        return replace(
+            self,
+            counts=self.counts * weight,
+            sums=self.sums * weight,
+            unknown=self.unknown * weight,
             noise=noise,
-            measured=measured,
+            variances=self.sampling * weight**2,
+        )
+
+    def moved(self, positions: Sequence[npt.NDArray[np.int64]], shape: Sequence[int]) -> Table:
+        """The table in more cells: the modalities of each feature at new positions, none at the others."""
+        place: tuple[Any, ...] = (..., *np.ix_(*positions))
+
+        def placed(numbers: Array, fill: Any = 0) -> Array:
+            leading = numbers.shape[: numbers.ndim - len(shape)]
+            new = np.full((*leading, *shape), fill, numbers.dtype)
+            new[place] = numbers
+            return new
+
+        return replace(
+            self,
+            counts=placed(self.counts),
+            sums=placed(self.sums),
+            cells=DenseCells(tuple(shape)),
+            # What had no cell was not withheld: no record had it.
+            measured=None if self.measured is None else placed(self.measured, True),
+            variances=None if self.variances is None else placed(self.variances),
         )
 
     def marginalise(self, features: Sequence[str]) -> Table:
@@ -133,6 +191,7 @@ class Table:
             counts=counts,
             sums=self.cells.margin(self.sums, kept),
             cells=DenseCells(counts.shape),
+            variances=None if self.variances is None else self.cells.margin(self.variances, kept),
         )
 
 
@@ -151,3 +210,12 @@ def _noise_of_sum(a: Table, b: Table) -> Noise | None:
             "add up to a known law"
         )
     return Noise("gaussian", float(np.hypot(a.noise.scale, b.noise.scale)))
+
+
+def _noise_left(whole: Table, part: Table) -> Noise | None:
+    """The noise of a sum less that of a part, which leaves with it."""
+    if whole.noise is None or part.noise is None:
+        return whole.noise
+    left = whole.noise.scale**2 - part.noise.scale**2
+    # Exactly the part's own noise is left with nothing, up to the rounding of two squares.
+    return Noise(whole.noise.law, float(np.sqrt(left))) if left > 1e-9 * whole.noise.scale**2 else None

@@ -35,7 +35,7 @@ from agglearn.train.settings import FitSettings
 from agglearn.train.state import FitState, Iterates, Iteration
 
 FORMAT = "agglearn.checkpoint"
-VERSION = 3
+VERSION = 5
 _NAME, _FOLD, _CHOICE = "iteration-", "fold-", "choice"
 _KEPT = 2  # the newest may be damaged by a dying disk: the one before it is there
 
@@ -70,7 +70,7 @@ class Checkpoints:
 
     def resume(self, problem: Problem, settings: FitSettings, engine: Engine, state: FitState) -> FitState:
         """The newest state on disk (with the engine put there too), or the one given where none is."""
-        self._identity = {"tables": problem.fingerprint, "settings": settings.to_json()}
+        self._identity = {"tables": problem.identity, "settings": settings.to_json()}
         self._prepare()
         damaged: dict[Path, Exception] = {}
         for path in self.found():
@@ -177,13 +177,17 @@ def _write(target: Path, identity: dict[str, Any], engine: Engine, state: FitSta
                     for name, value in {
                         "intercept": state.weights.intercept,
                         "intercept_mean": state.weights.intercept_mean,
+                        "intercept_law": state.weights.intercept_law,
+                        "push": state.weights.push,
                         "intercept_seen": state.intercept_seen,
                         "step_scale": state.step_scale,
                         "lambda_theta": state.lambda_theta,
                         "best_misfit": state.best_misfit,
                     }.items()
                 },
+                "apart": state.weights.apart,
                 "iteration": state.iteration,
+                "ahead": state.ahead,
                 "bad_iterations": state.bad_iterations,
                 "stopped_because": state.stopped_because,
                 "history": [entry.to_json() for entry in state.history],
@@ -203,10 +207,14 @@ def _read(path: Path, manifest: dict[str, Any], layout: Layout, engine: Engine) 
             **arrays,
             intercept=scalars["intercept"],
             intercept_mean=scalars["intercept_mean"],
+            intercept_law=scalars["intercept_law"],
+            push=scalars["push"],
+            apart=manifest["apart"],
         ),
         lambda_theta=scalars["lambda_theta"],
         penalties=seen["penalties"],
         iteration=manifest["iteration"],
+        ahead=manifest["ahead"],
         step_scale=scalars["step_scale"],
         best_misfit=scalars["best_misfit"],
         bad_iterations=manifest["bad_iterations"],

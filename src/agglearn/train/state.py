@@ -11,15 +11,34 @@ import numpy.typing as npt
 
 from agglearn.field.field import Field
 from agglearn.field.layout import Layout
+from agglearn.field.start import Start, tree_start
 from agglearn.runtime.declared import check_fields
+from agglearn.runtime.random import Numbers
 
 Floats = npt.NDArray[np.float64]
 
 
 @dataclass
 class Iterates:
-    """The weights of a field on their way, their running averages, the running means behind p̂, and the
-    precision of each θ: its penalty is ½·precision·θ²."""
+    """The weights of a field on their way, and what their next step needs.
+
+    Attributes
+    ----------
+    layout, mu, theta, intercept
+        The weights.
+    mu_mean, theta_mean, intercept_mean
+        Their running averages.
+    theta_law, intercept_law
+        The weights that X follows, on their way to θ.
+    velocity, push
+        Of θ and of the intercept.
+    d_run, c_run
+        The running means behind p̂.
+    precision, prior
+        Of each θ: its penalty is ½·precision·(θ − prior)².
+    apart
+        Whether X follows μ alone.
+    """
 
     layout: Layout
     mu: Floats
@@ -28,29 +47,54 @@ class Iterates:
     mu_mean: Floats
     theta_mean: Floats
     intercept_mean: float
+    theta_law: Floats
+    intercept_law: float
+    velocity: Floats
+    push: float
     d_run: Floats
     c_run: Floats
     precision: Floats
+    prior: Floats
+    apart: bool = False
 
     @classmethod
-    def at(cls, field: Field, penalties: float | Floats) -> Iterates:
+    def at(cls, field: Field, penalties: float | Floats, prior: Floats | None = None) -> Iterates:
         """Weights that begin at a field, with nothing to average over yet, and a λ_θ for each table."""
-        zeros = [np.zeros_like(field.mu) for _ in range(3)]
         mu, theta, b = field.mu, field.theta, field.intercept
         precision = np.repeat(2.0 * np.broadcast_to(penalties, field.layout.n_tables), field.layout.sizes)
         return cls(
-            field.layout, mu.copy(), theta.copy(), b, mu.copy(), zeros[0], b, zeros[1], zeros[2], precision
+            layout=field.layout,
+            mu=mu.copy(),
+            theta=theta.copy(),
+            intercept=b,
+            mu_mean=mu.copy(),
+            theta_mean=np.zeros_like(theta),
+            intercept_mean=b,
+            theta_law=theta.copy(),
+            intercept_law=b,
+            velocity=np.zeros_like(theta),
+            push=0.0,
+            d_run=np.zeros_like(mu),
+            c_run=np.zeros_like(mu),
+            precision=precision,
+            prior=np.zeros_like(theta) if prior is None else prior,
+            apart=field.apart,
         )
 
     @property
     def now(self) -> Field:
         """The field of the last step; it moves on with the next."""
-        return Field(self.layout, self.mu, self.theta, self.intercept)
+        return Field(self.layout, self.mu, self.theta, self.intercept, self.apart)
+
+    @property
+    def law(self) -> Field:
+        """The field that X follows; it moves on with the next step."""
+        return Field(self.layout, self.mu, self.theta_law, self.intercept_law, self.apart)
 
     @property
     def mean(self) -> Field:
         """The averaged field, which is the one to keep; it moves on with the next step."""
-        return Field(self.layout, self.mu_mean, self.theta_mean, self.intercept_mean)
+        return Field(self.layout, self.mu_mean, self.theta_mean, self.intercept_mean, self.apart)
 
 
 @dataclass(frozen=True)
@@ -69,6 +113,8 @@ class Iteration:
         How long it took.
     moves, acceptance
         Share of values that changed, and of proposals that were accepted, where chains moved.
+    records
+        What records counted beside the chains, where there were any.
     log_partition
         log Z, where the engine is exact.
     moved
@@ -90,6 +136,7 @@ class Iteration:
     seconds: float
     moves: float | None = None
     acceptance: float | None = None
+    records: float | None = None
     log_partition: float | None = None
     moved: float | None = None
     valid_nllh: float | None = None
@@ -105,14 +152,48 @@ class Iteration:
         return cls(**check_fields(cls, {f.name: document[f.name] for f in fields(cls) if f.name in document}))
 
 
+@dataclass(frozen=True, eq=False)
+class Warm:
+    """Where an earlier fit ended, to begin from.
+
+    Attributes
+    ----------
+    field
+        Its weights, over the tables at hand.
+    penalties, lambda_theta
+        λ_θ of each table, and what one for all would be.
+    chains
+        Its chains, a row for each feature; None where it kept none.
+    """
+
+    field: Field
+    penalties: Floats
+    lambda_theta: float
+    chains: npt.NDArray[np.uint16] | None
+
+    def start(
+        self, layout: Layout, d: npt.NDArray[np.floating], rows: float, n_chains: int, numbers: Numbers
+    ) -> Start:
+        """The old weights and chains, as many as are wanted; chains of a tree where there were none."""
+        if self.chains is None:
+            begun = tree_start(layout, d, rows, n_chains, numbers)
+            return Start(self.field.mu, begun.chains, begun.edges)
+        taken = np.linspace(0, self.chains.shape[1], n_chains, endpoint=False).astype(np.int64)
+        return Start(self.field.mu, np.ascontiguousarray(self.chains[:, taken]), ())
+
+
 @dataclass
 class FitState:
-    """All that training knows after some iterations, chains apart."""
+    """All that training knows after some iterations, chains apart.
+
+    ``ahead`` are the iterations that an earlier fit is taken to have done before.
+    """
 
     weights: Iterates
     lambda_theta: float
     penalties: Floats  # λ_θ of each table
     iteration: int = 0
+    ahead: int = 0
     step_scale: float = 1.0
     best_misfit: float = np.inf
     bad_iterations: int = 0

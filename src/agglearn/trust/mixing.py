@@ -35,7 +35,7 @@ from agglearn.field.engines.local import LocalEngine, memory_needed
 from agglearn.field.kernels.score import tally
 from agglearn.field.layout import Layout
 from agglearn.field.problem import Problem
-from agglearn.model.draw import SETTLE, exact_draws, moving
+from agglearn.model.draw import SETTLE, exact_draws, kept_records, moving
 from agglearn.model.model import Model
 from agglearn.runtime.memory import require
 from agglearn.runtime.random import Numbers
@@ -156,6 +156,8 @@ def watch(
     sweeps
         For how long.
     """
+    if model.still:
+        return _standing(model, layouts, threads)
     engine, second, families = _engine(model, tables, layouts, seed, threads)
     n, n_features = engine.n_chains, model.layout.n_features
     sums = [[np.zeros((2, layout.n_cells)) for _ in range(2)] for layout in layouts]
@@ -190,6 +192,27 @@ def watch(
         scores=centred,
         score_variance=float(now.var()),
     )
+
+
+def _standing(model: Model, layouts: Sequence[Layout], threads: int) -> Watched:
+    """The same of a model whose law of X is one of records: they stand where they are."""
+    codes = kept_records(model)
+    n = codes.shape[1]
+    scores = model.field.log_odds(codes, threads)
+    p = expit(scores)
+    second = np.arange(n) % 2 == 1
+    tallies = []
+    for layout in layouts:
+        halves = [tally(codes[:, half], p[half], layout, threads) for half in (~second, second)]
+        d, c = (np.stack([half[k] for half in halves]) for k in (0, 1))
+        tallies.append(HalfTallies(layout, d, c, n))
+    cells, centred = tally(codes, scores - scores.mean(), model.layout, threads)
+    error = float(np.sqrt(4 * scores.var() / n))
+    gap = float(scores[second].mean() - scores[~second].mean()) if n > 1 else 0.0
+    apart = tuple(Memory(name, 1.0, n) for name in model.schema.names)
+    z = gap / error if error > 0 else 0.0
+    mixing = Mixing(n, 0, 0.0, None, Memory("score", 1.0, n), apart, z)
+    return Watched(mixing, tuple(tallies), cells, centred, float(scores.var()))
 
 
 def _engine(

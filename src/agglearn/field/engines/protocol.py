@@ -41,12 +41,16 @@ class Expectation:
     info
         Diagnostics of the move, such as ``moves`` (share of values that changed) and
         ``acceptance`` (share of Metropolis proposals accepted).
+    spread
+        Expected sum of p(1 − p) over all rows, p being the probability of a positive label; None where
+        labels are drawn.
     """
 
     d: Floats
     c: Floats
     positives: float
     info: dict[str, float]
+    spread: float | None = None
 
 
 @dataclass(frozen=True)
@@ -87,11 +91,14 @@ class Engine(Protocol):
         Features and tables, and the number of records that expectations are scaled to.
     longest_step_mu
         The longest step on μ that is stable, in units of 1/tables.
+    still
+        Whether its law of X stays where it is whatever the weights, so that θ can be solved for.
     """
 
     layout: Layout
     rows: float
     longest_step_mu: float
+    still: bool
 
     @property
     def n_chains(self) -> int:
@@ -103,8 +110,11 @@ class Engine(Protocol):
         """The chains to keep with a model, a row for each feature; None where there are none."""
         ...
 
-    def expect(self, field: Field, iteration: int) -> Expectation:
-        """Move the chains one sweep at these weights, then tally them."""
+    def expect(self, field: Field, iteration: int, law: Field | None = None) -> Expectation:
+        """Move the chains one sweep at these weights, then tally them.
+
+        With a ``law`` the chains move at its weights, and the label alone follows the field's.
+        """
         ...
 
     def settle(self, field: Field, sweeps: int, numbers: Numbers) -> None:
