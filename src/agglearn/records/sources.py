@@ -27,6 +27,7 @@ from agglearn.records.options import ReadOptions
 from agglearn.records.rows import are_records, is_record, table_of_records
 from agglearn.runtime.speech import option
 from agglearn.schema.columns import check_supported, plain_batch, plain_type
+from agglearn.schema.places import marked, ragged_line
 from agglearn.schema.schema import some
 
 BATCH_ROWS = 1 << 18
@@ -261,12 +262,17 @@ class FileSource:
 
     def batches(self, columns: Sequence[str]) -> Iterator[Any]:
         for path in self.paths:
-            with _explained(path):
-                yield from _READERS[_format(path) or "csv"](path, list(columns), self.options)
+            kind = _format(path) or "csv"
+            text = (_separator(path, self.options), self.options.encoding) if kind == "csv" else ("", "")
+            first = 0
+            with _explained(path, *text):
+                for batch in _READERS[kind](path, list(columns), self.options):
+                    yield marked(batch, str(path), first, *text)
+                    first += batch.num_rows
 
 
 @contextmanager
-def _explained(path: Path) -> Iterator[None]:
+def _explained(path: Path, separator: str = "", encoding: str = "") -> Iterator[None]:
     """Turn what a reader raises into a line that names the file."""
     try:
         yield
@@ -276,7 +282,8 @@ def _explained(path: Path) -> Iterator[None]:
         text = one_line(error)
         if "UTF8" in text or "codec" in text:
             raise _not_utf8(path) from None
-        raise InputError(f"{path}: {text}") from None
+        ragged = ragged_line(str(path), separator, encoding) if separator and "columns" in text else None
+        raise InputError(f"{path}: {ragged or text}") from None
     except OSError as error:
         raise InputError(f"{path} cannot be read ({error.strerror or one_line(error)})") from None
     except (LookupError, EOFError, csv.Error) as error:

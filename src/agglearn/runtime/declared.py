@@ -10,10 +10,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import fields
 from math import isfinite
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 _MOST = 2**63 - 1
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -102,6 +102,8 @@ def finite_array(
     array: npt.NDArray[Any], what: str, shape: Sequence[int], kinds: str = "f"
 ) -> npt.NDArray[Any]:
     """An array of finite numbers of this shape."""
+    import numpy as np  # not above: the command line reads bounds here before it loads anything heavy
+
     if array.dtype.kind not in kinds or array.shape != tuple(shape):
         raise ValueError(f"{what} must have {' × '.join(f'{n:,}' for n in shape)} numbers")
     if not np.isfinite(array).all():

@@ -6,9 +6,9 @@ so it is frozen, written into every file, and can be given instead of learnt.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from agglearn.runtime.display import clip, counted, html_table
 from agglearn.runtime.speech import option
 from agglearn.schema.columns import Column, as_text, distinct
 from agglearn.schema.features import KINDS, Feature, as_written
+from agglearn.schema.places import place_of
 from agglearn.schema.values import key, same_value
 
 _SHOWN = 4
@@ -52,32 +53,38 @@ class Label:
         other = f"not {self.positive}" if self.negative is None else self.negative
         return pa.array([other, self.positive]).take(pa.array(y.astype(np.int64)))
 
-    def encode(self, column: Column) -> npt.NDArray[np.uint8]:
-        """1 where the record is positive, 0 where it is negative."""
+    def encode(
+        self, column: Column, place: Callable[[int], str] = lambda row: f"record {row + 1}"
+    ) -> npt.NDArray[np.uint8]:
+        """1 where the record is positive, 0 where it is negative; ``place`` says where a record stands."""
         values, index = distinct(column)
         texts = as_text(values).to_pylist()
         present = np.flatnonzero(np.bincount(index + 1, minlength=len(texts) + 1)) - 1
         if any(i < 0 or texts[i] is None for i in present):
             missing = int(np.flatnonzero([i < 0 or texts[i] is None for i in index])[0])
             raise InputError(
-                f"label {self.name!r} is missing in record {missing + 1} of the batch read: "
-                "every record needs a label; leave out those that have none"
+                f"label {self.name!r} is missing in {place(missing)}: every record needs a label; leave out "
+                "those that have none"
             )
         codes = np.zeros(len(texts), np.uint8)
         for i in present:  # a dictionary may list values that no record has
-            codes[i] = self._code(texts[i])
+            code = self._code(texts[i])
+            if code is None:
+                where = place(int(np.flatnonzero(index == i)[0]))
+                raise InputError(
+                    f"label {self.name!r} has the value {texts[i]!r} in {where}, neither 0/1 nor true/false: "
+                    f"name the positive one with {option('positive')}"
+                )
+            codes[i] = code
         return codes[index]
 
-    def _code(self, text: str) -> int:
+    def _code(self, text: str) -> int | None:
         if self.positive is not None:
             return int(same_value(text, self.positive))
         common = key(text)
         if common in ("0", "1"):
             return int(common)
-        raise InputError(
-            f"label {self.name!r} has the value {text!r}, neither 0/1 nor true/false: "
-            f"name the positive one with {option('positive')}"
-        )
+        return None
 
 
 @dataclass(frozen=True, repr=False)
@@ -167,7 +174,7 @@ class Schema:
         require_columns(self.label_names, batch.schema.names, what="label")
         labels = np.empty((len(self.labels), batch.num_rows), np.uint8)
         for row, label in zip(labels, self.labels, strict=True):
-            row[:] = label.encode(batch.column(label.name))
+            row[:] = label.encode(batch.column(label.name), partial(place_of, batch))
         return labels
 
     def decode(self, codes: npt.NDArray[np.uint16], rng: np.random.Generator) -> Any:
