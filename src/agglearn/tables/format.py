@@ -101,6 +101,7 @@ def load(source: str | Path) -> AggregatedData:
 def _named(data: AggregatedData, name: str) -> tuple[Part, ...]:
     """The parts; an aggregation that has no name is called as its folder is first."""
     parts = data.parts or (Part(),)
+    name = os.fsencode(name).decode("utf-8", "replace")  # a name on disk need not be in UTF-8
     return tuple(replace(part, name=part.name or name) for part in parts)
 
 
