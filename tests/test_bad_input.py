@@ -94,8 +94,8 @@ CASES: dict[str, Case] = {
     "label of another case": records(GOOD.replace("y", "Y"), "label 'y' is not in the records"),
     "label with a third value": records(
         GOOD.replace("B,0", "B,2"),
-        "label 'y' has the value '2' in record 3 of in.csv \\(line 4\\), neither 0/1 nor true/false: name the "
-        "positive one with --positive",
+        "label 'y' has the value '2' in record 3 of in.csv \\(line 4\\), neither 0/1 nor true/false: name "
+        "the positive one with --positive",
     ),
     "label of words": records(
         GOOD.replace("B,0", "B,no").replace(",1\n", ",yes\n"), "label 'y' has the value 'yes'.*--positive"

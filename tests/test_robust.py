@@ -267,15 +267,8 @@ def test_a_stdout_that_is_closed_or_knows_few_letters_does_no_harm(work: Path) -
 
 
 def test_a_request_to_end_is_heeded_and_leaves_nothing(work: Path) -> None:
-    command = [
-        str(Path(sys.executable).with_name("agglearn")),
-        "sample",
-        "a.model",
-        "-n",
-        "1000000000",
-        "-o",
-        "s.csv",
-    ]
+    program = str(Path(sys.executable).with_name("agglearn"))
+    command = [program, "sample", "a.model", "-n", "1000000000", "-o", "s.csv"]
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY / "src")}
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
     begun = time.monotonic()

@@ -306,7 +306,8 @@ def write_parquet(folder: Path, name: str, table: Any) -> str:
     """Write one Parquet file and return its checksum."""
     path = folder / name
     path.parent.mkdir(exist_ok=True)
-    pq.write_table(table, path, compression="zstd")
+    with open(path, "wb") as file:  # Arrow itself opens no name that is not in UTF-8
+        pq.write_table(table, file, compression="zstd")
     return _digest(path.read_bytes())
 
 
@@ -340,7 +341,7 @@ def write_arrays(folder: Path, name: str, arrays: Mapping[str, npt.NDArray[Any]]
     for key, array in arrays.items():
         path = folder / f"{name}-{key}.arrow"
         column = pa.table([from_numpy(array)], names=[key])
-        with pa.ipc.new_file(str(path), column.schema) as writer:
+        with open(path, "wb") as file, pa.ipc.new_file(file, column.schema) as writer:
             writer.write_table(column)
         entries[key] = {"file": path.name, "shape": array.shape, "sha256": _digest(path.read_bytes())}
     return entries
