@@ -119,6 +119,7 @@ def test_every_part_of_a_state_comes_back_as_it_was(problem: Problem, tmp_path: 
         "theta_seen": rng.normal(size=mu0.shape),
         "intercept_seen": 1e17 / 7,
         "stopped_because": "iterations",
+        "ahead": 5,
         "history": [entry, replace(entry, moves=None, moved=1e-17 / 3, log_partition=-1e17 / 7)],
     }
     assert parts.keys() == {f.name for f in fields(FitState)}

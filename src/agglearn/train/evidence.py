@@ -100,6 +100,15 @@ def is_round(iteration: int) -> bool:
     return iteration % ROUND == 0 and 0 < iteration <= ROUND * ROUNDS
 
 
+def is_last_round(iteration: int, iterations: int) -> bool:
+    """Whether no round follows this one in a fit of so many iterations.
+
+    What multiplies the penalties does so once, in the end: found at weights that were fitted with other
+    penalties than theirs, they would go on from round to round.
+    """
+    return iteration == min(ROUNDS, iterations // ROUND) * ROUND
+
+
 def since_round(iteration: int) -> int:
     """Iterations since penalties were last set."""
     return iteration - min(iteration // ROUND, ROUNDS) * ROUND
@@ -115,6 +124,7 @@ def table_penalties(layout: Layout, found: Evidence, noise: float = 1.0) -> tupl
     for _ in range(_TURNS):
         variance = (found.squares + _PRIOR_CELLS * common) / (found.gamma + _PRIOR_CELLS)
         common = float(np.exp(np.log(variance[~main]).mean()))
+    variance = (found.squares + _PRIOR_CELLS * common) / (found.gamma + _PRIOR_CELLS)
     # Main effects share one variance, which begins at that of their first penalty.
     first = _PRIOR_CELLS / (2 * _MAIN)
     of_mains = (found.squares[main].sum() + first) / (found.gamma[main].sum() + _PRIOR_CELLS)

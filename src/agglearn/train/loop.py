@@ -2,10 +2,10 @@
 
 Minimises −log π(A=a) + Σ_t λ_t‖θ_t‖² + λ_μ‖μ − μ₀‖² over the weights, with one λ for each table
 (:mod:`.evidence`) or one for all (:mod:`.penalty`). Each iteration asks the engine for the field's
-expectations (the local engine moves its chains by one sweep for that) and takes one step (:mod:`.step`). Steps
-start long and shrink like 1/iteration, the weights that are kept are an average that favours the last third
-of the iterations (steps on θ and the average begin anew when penalties are set), and the number of chains
-grows at the beginning.
+expectations (the local engine moves its chains by one sweep for that) and takes one step (:mod:`.step`).
+Steps start long and shrink like 1/iteration, the weights that are kept are an average that favours the last
+third of the iterations (steps on θ and the average begin anew when penalties are set), and the number of
+chains grows at the beginning.
 
 Everything an iteration does follows from the state before it and the iteration's number, so a run that
 was killed and resumed ends with the same bits as one that was not.
@@ -36,6 +36,7 @@ from agglearn.train.evidence import (
     ROUND,
     ROUNDS,
     first_penalties,
+    is_last_round,
     is_round,
     overlap_of_tables,
     set_penalties,
@@ -194,7 +195,8 @@ def _find_penalties(problem: Problem, settings: FitSettings, state: FitState, n_
         if is_round(state.iteration + state.ahead):
             found = weigh(problem, weights, overlap_of_tables(layout))
             noise = chain_noise(problem.rows, n_chains, averaged=ROUND)
-            noise *= settings.training.strength
+            if is_last_round(state.iteration + state.ahead, settings.iterations):
+                noise *= settings.training.strength
             state.penalties, state.lambda_theta = table_penalties(layout, found, noise)
             set_penalties(problem, weights, state.penalties)
             weights.velocity[:], weights.push = 0.0, 0.0

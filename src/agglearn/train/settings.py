@@ -21,6 +21,7 @@ _PRIORS = ("tables", "single")
 _LAWS = ("auto", "one", "apart")
 _LAMBDA_MU = 0.1  # better by 0.0006 than 1 on five splits of Adult (docs/method.md)
 _ROWS_A_CHAIN = 3.0  # averaging over iterations makes a chain worth many records (docs/paper.md, chains)
+_FIRST_VERSION = {"prior": "single", "law": "one", "momentum": 0.0, "lag": 1.0}
 _FEWEST_CHAINS, _MOST_CHAINS = 10_000, 1_000_000
 
 
@@ -194,11 +195,12 @@ class FitSettings:
     def from_json(cls, document: Mapping[str, Any]) -> FitSettings:
         """The settings that :meth:`to_json` gave, or those of a file of version 1.
 
-        There all stood side by side, and one penalty was found for all tables.
+        There all stood side by side, one penalty was found for all tables, and steps were simpler.
         """
         own = {f.name for f in fields(cls)} - {"training"}
         nested = {f.name for f in fields(TrainingSettings)}
-        flat = {"prior": "single", "law": "one", **document, **document.get("training", {})}
+        flat = {**_FIRST_VERSION, **document, **document.get("training", {})}
+        flat.setdefault("first_step_mu", flat.get("step_mu", TrainingSettings.step_mu))
         flat.pop("training", None)
         odd = sorted(flat.keys() - own - nested)
         if odd:
