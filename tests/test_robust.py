@@ -7,11 +7,13 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
 from pathlib import Path
 from typing import Any
 
+import numba
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -139,23 +141,23 @@ def test_without_a_folder_for_kernels_they_go_to_a_temporary_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Numba finds no place to write, as in an image that is read-only and has no home."""
-    real, config = compiled.numba.njit, vars(compiled.numba.config)
+    real, config = numba.njit, vars(numba.config)
     monkeypatch.setitem(config, "CACHE_DIR", "")
-    monkeypatch.setattr(compiled.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
 
     def picky(cache: bool = False, **options: Any) -> Any:
         if cache and not config["CACHE_DIR"]:
             raise RuntimeError("cannot cache function: no locator available")
         return real(**options)
 
-    monkeypatch.setattr(compiled.numba, "njit", picky)
+    monkeypatch.setattr(numba, "njit", picky)
     compiled._temporary_cache.cache_clear()
     with pytest.warns(compiled.NoCacheWarning, match="compiled kernels are kept in"):
         twice = compiled.njit()(lambda x: 2 * x)
     assert twice(3) == 6
     compiled._temporary_cache.cache_clear()
     monkeypatch.setitem(config, "CACHE_DIR", "")
-    monkeypatch.setattr(compiled.tempfile, "gettempdir", lambda: "/dev/null")
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: "/dev/null")
     with pytest.warns(compiled.NoCacheWarning, match="no folder for compiled kernels"):
         assert compiled.njit()(lambda x: 3 * x)(3) == 9
     compiled._temporary_cache.cache_clear()

@@ -124,6 +124,8 @@ def run(
     """
     load_everything()
     out, err = folder / ".trial.out", folder / ".trial.err"
+    for path in (out, err):
+        path.touch()  # a child may be ended before it has opened them
     sys.stdout.flush()
     sys.stderr.flush()
     began = time.perf_counter()
