@@ -253,7 +253,7 @@ def _label(lazy: Frame, label: Label, arrow_type: Any) -> Expression:
             f"label {label.name!r} is missing in {missing:,} records: "
             "every record needs a label; leave out those that have none"
         )
-    positive = label.encode(values) == 1
+    positive = label.encode(values, lambda row: "the records") == 1
     if found.num_rows > surveys.KEPT:
         raise InputError(f"label {label.name!r} has more than {surveys.KEPT:,} different values")
     return _one_of(column, values.filter(pa.array(positive)).to_pylist(), 1, nw.lit(0))

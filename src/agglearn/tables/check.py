@@ -200,6 +200,11 @@ def _complete(table: Table, data: AggregatedData) -> bool:
     return table.measured is None and data.absent == "zero"
 
 
+def _comparable(table: Table, data: AggregatedData) -> bool:
+    """Whether the table's margins can be set beside those of others: noise drowns what few values lack."""
+    return _complete(table, data) or (table.measured is None and table.noise is not None)
+
+
 def _remedy(tables: list[Table], data: AggregatedData) -> str:
     """What to do about tables that disagree, by what their numbers look like."""
     if any(t.noise for t in tables) or data.absent != "zero":
@@ -235,11 +240,11 @@ def _check_margins(
     """Compare each feature's margins between tables; return the noise they imply."""
     squares, degrees = 0.0, 0
     for name in data.schema.names:
-        holding = [t for t in tables if name in t.features and t.cells.apart and _complete(t, data)]
+        holding = [t for t in tables if name in t.features and t.cells.apart and _comparable(t, data)]
         if len(holding) < 2:
             continue
         margins = np.array([_margin(t, name) for t in holding])  # (T, 1 + labels, M)
-        if all(t.noise is None or _rounded(t) for t in holding):
+        if all(_complete(t, data) and (t.noise is None or _rounded(t)) for t in holding):
             _compare_exact(name, holding, margins, data, report, remedy)
             if any(t.unknown[0] for t in holding):
                 continue  # the gaps that unknown values leave are not noise
