@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo docs wheel test lint types unit format bench bench-quick paper paper-quick tables-only zoo zoo-quick privacy clean
+.PHONY: help setup demo docs wheel test lint types unit format bench bench-quick paper paper-quick tables-only zoo zoo-quick privacy fuzz clean
 
 help: ## show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -72,6 +72,9 @@ zoo: setup ## judge the defaults on nine data sets, and rewrite docs/zoo.md (tak
 
 zoo-quick: setup ## run a small zoo, under two minutes
 	$(BIN)/python -m evidence zoo --quick
+
+fuzz: setup ## try to break the command line, and rewrite docs/robustness.md (takes long)
+	$(BIN)/python -m evidence fuzz
 
 clean: ## remove the environment and everything generated
 	rm -rf $(VENV) demo site dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

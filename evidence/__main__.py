@@ -20,6 +20,7 @@ SUBJECTS = (
     "zoo",
     "known",
     "privacy",
+    "fuzz",
 )
 
 
@@ -41,6 +42,7 @@ def main() -> None:
     parser.add_argument("sections", nargs="*", metavar="SECTION", help="only these of its sections")
     parser.add_argument("--quick", action="store_true", help="small sizes, kept apart, no page")
     parser.add_argument("--page", action="store_true", help="only rewrite the page from stored results")
+    parser.add_argument("--cases", type=int, metavar="N", help="how many cases, for the subject fuzz")
     parser.add_argument("--list", action="store_true", help="show the subjects and their sections")
     options = parser.parse_args()
     if options.list:
@@ -55,18 +57,20 @@ def main() -> None:
     for name in options.sections:
         if name not in chosen.sections:
             parser.error(f"{chosen.name} has no section {name!r}: there are {', '.join(chosen.sections)}")
+    if options.cases is not None and not hasattr(chosen.module(chosen.sections[0]), "sized"):
+        parser.error(f"{chosen.name} has no cases to count")
     if not options.page:
         for name in options.sections or chosen.sections:
-            run_section(chosen, name, options.quick)
+            run_section(chosen, name, options.quick, options.cases)
     if not options.quick:
         write_page(chosen)
 
 
-def run_section(chosen: Subject, name: str, quick: bool) -> None:
+def run_section(chosen: Subject, name: str, quick: bool, cases: int | None = None) -> None:
     """Run the cells of a section that are to be run, and say what came of it."""
     print(f"{name} …", flush=True)
     results = chosen.results(name, quick)
-    for why in run_cells(name, chosen.cells(name, quick), results):
+    for why in run_cells(name, chosen.cells(name, quick, cases), results):
         print(f"  left out: {why}")
     for line in chosen.told(name, results, quick):
         print(f"  {line}", flush=True)

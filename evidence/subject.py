@@ -75,9 +75,10 @@ class Subject:
         module = self.module(section)
         return module.QUICK if quick else module.FULL
 
-    def cells(self, section: str, quick: bool) -> list[Cell]:
-        """What there is to run."""
-        found: list[Cell] = self.module(section).cells(self.sizes(section, quick))
+    def cells(self, section: str, quick: bool, cases: int | None = None) -> list[Cell]:
+        """What there is to run; as many cases as asked for, where a section has such."""
+        module = self.module(section)
+        found: list[Cell] = module.cells(self.sizes(section, quick) if cases is None else module.sized(cases))
         return found
 
     def told(self, section: str, results: Results, quick: bool) -> list[str]:

@@ -30,9 +30,9 @@ from agglearn.runtime import memory
 from agglearn.schema.columns import as_text
 from agglearn.schema.features import Binned, Categorical, Encoded
 from agglearn.schema.schema import Label, Schema
-from agglearn.tables.cells import hashed_cells
 from agglearn.tables.data import AggregatedData, merge
 from agglearn.tables.format import save, save_schema
+from agglearn.tables.hashing import hashed_cells
 
 Backend: TypeAlias = Callable[[Any, Path], Any]
 BACKENDS: dict[str, Backend] = {}
@@ -346,7 +346,7 @@ def test_merging_any_split_equals_aggregating_the_whole(
 def test_parts_of_a_split_are_disjoint_and_add_up_to_the_whole() -> None:
     n = 2000
     table = pa.table({"row": [f"r{i}" for i in range(n)], "x": [i % 3 for i in range(n)], "y": [0, 1] * 1000})
-    schema = aggregate(table, "y", max_modalities=n).schema
+    schema = aggregate(table, "y", max_modalities=n, categorical=["row"]).schema
     parts = aggregate_split(table, "y", schema=schema, split={"valid": 0.2, "test": 0.1}, seed=5).parts
     assert list(parts) == ["train", "valid", "test"]
     each = np.array([d.table("row").counts for d in parts.values()])
@@ -377,7 +377,7 @@ def test_a_split_depends_on_the_seed_and_the_record_alone(rich: Any, tmp_path: P
 def test_the_schema_is_learnt_on_the_training_part_only() -> None:
     n = 500
     table = pa.table({"row": [f"r{i:03d}" for i in range(n)], "v": np.arange(n) * 1.5, "y": [0, 1] * 250})
-    result = aggregate_split(table, "y", split={"valid": 0.4}, seed=3)
+    result = aggregate_split(table, "y", split={"valid": 0.4}, seed=3, features=["row", "v"])
     training = assign(0, n, 3, {"valid": 0.4}) == 0
     row, v = result.train.schema.features
     assert isinstance(row, Categorical)
@@ -577,7 +577,7 @@ def test_a_table_of_a_billion_cells_is_refused_with_what_it_would_need(
 
 def test_the_parts_of_a_split_must_fit_in_memory_together(monkeypatch: pytest.MonkeyPatch) -> None:
     table = pa.table({"a": [f"v{i}" for i in range(300)], "b": list(range(300)), "y": [0, 1] * 150})
-    options: dict[str, Any] = {"categorical": ["b"], "max_modalities": 300}
+    options: dict[str, Any] = {"categorical": ["a", "b"], "max_modalities": 300}
     # 301² places of two counters, a count and a sum: 2.8 MiB, and three times that in three parts.
     monkeypatch.setenv("AGGLEARN_MEMORY", "5MiB")
     schema = aggregate(table, "y", **options).schema
@@ -587,7 +587,14 @@ def test_the_parts_of_a_split_must_fit_in_memory_together(monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize(
     ("text", "n_bytes"),
-    [("1000", 1000), ("8GiB", 8 << 30), ("1.5 GB", 3 << 29), ("500m", 500 << 20), ("1e9", 10**9)],
+    [
+        ("1000", 1000),
+        ("8GiB", 8 << 30),
+        ("1.5 GB", 1_500_000_000),
+        ("500MB", 500_000_000),
+        ("500m", 500 << 20),
+        ("1e9", 10**9),
+    ],
 )
 def test_the_limit_of_memory_is_written_as_people_write_it(
     text: str, n_bytes: int, monkeypatch: pytest.MonkeyPatch

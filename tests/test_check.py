@@ -7,14 +7,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from agglearn.aggregation.api import aggregate
+from agglearn.receive import receive_tables
 from agglearn.tables.check import CheckReport, check
 from agglearn.tables.data import AggregatedData
 from agglearn.tables.format import save
+from agglearn.tables.noise import Noise
 from agglearn.tables.table import Table
 from tests.fields import with_noise
 
@@ -263,5 +266,52 @@ def test_infinite_numbers_are_told_in_json_that_can_be_read(
     data = with_noise(random_tables(), "gaussian", 5, 5)
     save(change(data, counts={(0, 0): np.inf}), tmp_path / "x.agg")
     run = run_cli("check", tmp_path / "x.agg", "--json")
-    assert run.code == 2
-    assert run.json["problems"][0]["kind"] == "not a number"
+    assert run.code == 2  # already when it is read
+    assert "column 'count' must be finite numbers" in run.err
+
+
+def _received(tmp_path: Path, select: str, having: str = "", **declared: Any) -> AggregatedData:
+    """All singles and pairs of some records, as a database gives them."""
+    rng = np.random.default_rng(0)
+    records = {"a": rng.integers(0, 3, 3000), "b": rng.exponential(5, 3000).astype(int)}
+    records |= {"c": rng.integers(0, 12, 3000), "y": (rng.random(3000) < 0.2).astype(int)}
+    connection = duckdb.connect()
+    connection.register("records", pa.table(records))
+    for scope in ("a", "b", "c", "a, b", "a, c", "b, c"):
+        query = f"SELECT {scope}, {select} FROM records GROUP BY {scope} {having}"
+        connection.sql(query).write_csv(str(tmp_path / f"{scope}.csv"))
+    return receive_tables(tmp_path, label="y", **declared)
+
+
+_PLAIN = "COUNT(*) AS count, SUM(y) AS y"
+_ROUNDED = "ROUND(COUNT(*) / 5.0) * 5 AS count, ROUND(SUM(y) / 5.0) * 5 AS y"
+
+
+def test_tables_with_cells_withheld_agree_where_that_is_declared(tmp_path: Path) -> None:
+    found = check(_received(tmp_path, _PLAIN, "HAVING COUNT(*) >= 10", floor=10))
+    assert found.ok, found
+    assert found.rows == 3000
+
+
+def test_withheld_cells_that_are_not_declared_are_one_line_with_the_remedy(tmp_path: Path) -> None:
+    found = check(_received(tmp_path, _PLAIN, "HAVING COUNT(*) >= 10"))
+    lines = [note for note in found.document().notes if note.severity == "problem"]
+    assert len(lines) == 2 < len(found.problems)  # totals, and margins
+    assert all("no cell has fewer than 10 records" in line.text for line in lines)
+    assert all("say so with floor=10" in line.text for line in lines)
+
+
+def test_rounded_tables_agree_where_that_is_declared(tmp_path: Path) -> None:
+    """Most cells of b × c hold one or two records, which are all rounded the same way: to none."""
+    found = check(_received(tmp_path, _ROUNDED, noise=Noise.parse("rounding-to:5")))
+    assert found.ok, found
+
+
+def test_rounding_that_is_not_declared_is_told_by_its_step(tmp_path: Path) -> None:
+    found = check(_received(tmp_path, _ROUNDED))
+    assert not found.ok
+    assert "receive them with noise=rounding-to:5" in str(found)
+
+
+def test_rounding_to_a_step_has_half_of_it_as_its_largest_error() -> None:
+    assert Noise.parse("rounding-to:5") == Noise("rounding", 2.5)

@@ -328,7 +328,7 @@ def test_the_positive_value_may_be_anything() -> None:
 @pytest.mark.parametrize(
     ("array", "message"),
     [
-        (pa.array([1, 0, 2]), "'y' has the value '2', neither 0/1 nor true/false.*with positive"),
+        (pa.array([1, 0, 2]), "'y' has the value '2' in record 3, neither 0/1 nor true/false.*with positive"),
         (pa.array(["yes", "no"]), "'y' has the value 'yes'"),
         (pa.array([0.5]), "'y' has the value '0.5'"),
         (pa.array([1, None, 0]), "'y' is missing in record 2"),

@@ -265,7 +265,7 @@ def test_the_label_is_read_as_the_stream_reads_it(engine: Engine) -> None:
     [
         ([1, None, 0], None, "missing in 1 record"),
         ([1.0, float("nan"), 0.0], None, "missing in 1 record"),
-        ([0, 1, 2], None, "'2', neither 0/1 nor true/false"),
+        ([0, 1, 2], None, "'2' in the records, neither 0/1 nor true/false"),
         (["a", "b", "c"], "d", "no record has y = 'd'"),
         (pa.array([], pa.int64()), None, "no records"),
     ],

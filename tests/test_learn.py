@@ -6,6 +6,7 @@ import datetime as dt
 from decimal import Decimal
 from typing import Any
 
+import duckdb
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -13,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import agglearn
 from agglearn.errors import InputError
 from agglearn.records import survey as surveys
 from agglearn.records.binning import quantile_cuts
@@ -89,7 +91,7 @@ KINDS: dict[str, tuple[str, Any, str, str]] = {
         "session",
         [f"s{i}" for i in range(200)],
         "categorical",
-        "nearly every value different (an identifier? leave it out with exclude)",
+        "text",
     ),
     "codes with zeros": ("branch", [f"{i:03d}" for i in range(15)], "categorical", "15 distinct integers"),
 }
@@ -393,3 +395,48 @@ def test_an_encoding_has_about_as_many_codes_as_asked_and_none_is_empty(
     feature = learn_encoding("s", [str(i) for i in range(len(values))], counts, positives, False, modalities)
     assert feature.n_modalities <= max(modalities, 2)
     assert set(feature.codes) == set(range(1, feature.n_modalities))
+
+
+# --- what is left out ------------------------------------------------------------------------------
+
+
+def _people() -> dict[str, Any]:
+    n = 200
+    moments = [dt.datetime(2024, 1, 1) + dt.timedelta(minutes=7 * (i % 40)) for i in range(n)]
+    return {
+        "name": [f"person {i}" for i in range(n)],
+        "user_id": [3 * i + 1 for i in range(n)],
+        "when": moments,
+        "income": [1000.5 + 17 * i for i in range(n)],
+        "colour": ["red", "blue"] * (n // 2),
+        "y": [0, 1, 1, 0] * (n // 4),
+    }
+
+
+def test_identifiers_and_times_are_left_out_and_that_is_said() -> None:
+    found = agglearn.aggregate_split(_people(), "y")
+    assert found.train.schema.names == ("income", "colour")
+    left = {note.name: note.why for note in found.notes if note.kind == "left out"}
+    assert set(left) == {"name", "user_id", "when"}
+    assert "200 values in 200 records, an identifier" in left["name"]
+    assert left["when"].startswith("a time")
+    told = [str(warning) for warning in found.document().warnings]
+    assert any(t.startswith("user_id is left out") and "categorical=user_id" in t for t in told)
+
+
+def test_an_engine_leaves_them_out_too() -> None:
+    connection = duckdb.connect()
+    connection.register("people", pa.table(_people()))
+    assert agglearn.aggregate(connection.table("people"), "y").schema.names == ("income", "colour")
+
+
+def test_what_is_named_stays() -> None:
+    people = _people()
+    assert "name" in agglearn.aggregate(people, "y", categorical=["name"]).schema.names
+    assert agglearn.aggregate(people, "y", features=["when", "colour"]).schema.names == ("when", "colour")
+
+
+def test_records_that_are_nothing_but_identifiers_are_refused() -> None:
+    people = {"name": _people()["name"], "y": _people()["y"]}
+    with pytest.raises(InputError, match="no feature is left: column 'name' has 200 values in 200 records"):
+        agglearn.aggregate(people, "y")

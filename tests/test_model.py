@@ -263,9 +263,9 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "an intercept in words": (lambda f: rewrite(f, lambda d: d.update(intercept="big")), "is damaged"),
     "a table of features that are not there": (
         lambda f: rewrite(f, lambda d: d.update(tables=[["colour", "taste"]])),
-        "is damaged .*taste",
+        "is damaged .*hash_sizes must be a list of 1",
     ),
-    "weights of other tables": (lambda f: array_of(f, theta=np.zeros(7)), "weights do not fit the tables"),
+    "weights of other tables": (lambda f: array_of(f, theta=np.zeros(7)), "theta must have 152 numbers"),
     "chains of other features": (
         lambda f: array_of(f, chains=np.zeros((2, 9), np.uint16)),
         "chains do not fit the features",

@@ -143,9 +143,9 @@ def test_an_integer_written_as_a_float_is_the_same_value(write: Callable[..., Pa
     received = read_tables(path, schema=small_schema())
     assert received.data.table("level").counts.tolist() == [3, 4]
     assert received.unknown == {"level": 8}
-    # Text stays text: 07 is not 7, and 5.0 is not 5.
+    # A number is one value however written, and 07 is a code: not 7.
     path = write("u.csv", "code,count,click,sale\n07,1,0,0\n7,2,0,0\n5,4,0,0\n5.0,8,0,0\n")
-    assert receive_tables(path, schema=small_schema()).table("code").counts.tolist() == [4, 1]
+    assert receive_tables(path, schema=small_schema()).table("code").counts.tolist() == [12, 1]
 
 
 def test_unknown_values_are_kept_apart_and_reported(write: Callable[..., Path]) -> None:
@@ -231,7 +231,7 @@ def test_whole_numbers_written_as_floats_are_integers(write: Callable[..., Path]
 
 def test_fractions_are_kept_as_floats(write: Callable[..., Path]) -> None:
     rows = "x,3,1\n" * 5 + "z,2.5,0.25\n"
-    data = receive_tables(write("t.csv", "a,count,y\n" + rows), label="y")
+    data = receive_tables(write("t.csv", "a,count,y\n" + rows), label="y", noise=Noise("gaussian", 1.0))
     assert data.table("a").counts.tolist() == [15.0, 2.5]
     assert data.table("a").sums.tolist() == [[5.0, 0.25]]
 
@@ -357,6 +357,16 @@ BAD = {
     "a feature the schema lacks": ("b,count,click,sale\nx,1,1,1\n", {"schema": 1}, "column 'b', which the"),
     "a label the file lacks": ("age,count,click\n5,1,1\n", {"schema": 1}, "no column 'sale'"),
     "only missing values": ("a,count,y\n,1,1\n", {}, "'a' has no value"),
+    "a rate": (
+        "a,count,y\nx,4,0.25\nz,8,0.5\n",
+        {},
+        "'y' has 0.25 in row 1; it looks like a rate",
+    ),
+    "a weighted count": (
+        "a,count,y\nx,4.5,1\n",
+        {},
+        "'count' has 4.5 in row 1; exact tables",
+    ),
 }
 
 

@@ -289,8 +289,8 @@ WITH coded_records AS (
     END AS "age",
     CAST("job" AS text) AS "job",
     CASE
-      WHEN TRIM(CAST("click" AS text)) IN ('1', 'true', 'True', 'TRUE', '1.0') THEN 1
-      WHEN TRIM(CAST("click" AS text)) IN ('0', 'false', 'False', 'FALSE', '0.0') THEN 0
+      WHEN TRIM(CAST("click" AS text)) IN ('true', '1', '1.0', 'True', 'TRUE') THEN 1
+      WHEN TRIM(CAST("click" AS text)) IN ('false', '0', '0.0', 'False', 'FALSE') THEN 0
     END AS "click",
     CASE
       WHEN TRIM(CAST("income" AS text)) = '>50K' THEN 1

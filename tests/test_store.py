@@ -375,7 +375,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "table is a link elsewhere": (
         put(lambda path: path.symlink_to("/etc/passwd")),
-        r"0000-f0-f1\.parquet is damaged or was changed",
+        r"x\.agg names 'tables/0000-f0-f1\.parquet', which is not a file of its own",
     ),
     "no manifest": (lambda f: (f / "manifest.json").unlink(), r"x\.agg is not a folder of agglearn\.tables"),
     "manifest is empty": (replace_manifest(b""), r"manifest\.json is not JSON"),

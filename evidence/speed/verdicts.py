@@ -32,7 +32,7 @@ class Measured(Subject):
         """The sizes, which all sections share."""
         return QUICK if quick else FULL
 
-    def cells(self, section: str, quick: bool) -> list[Cell]:
+    def cells(self, section: str, quick: bool, cases: int | None = None) -> list[Cell]:
         """All that a section measures, in one run."""
         config = self.sizes(section, quick)
 

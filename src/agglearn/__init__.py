@@ -15,10 +15,11 @@ if TYPE_CHECKING:
     from agglearn.model.fitting import fit
     from agglearn.model.model import Model
     from agglearn.opening import load, save
+    from agglearn.page.write import write_report
     from agglearn.plan import Plan, plan_records, plan_tables
     from agglearn.privacy.api import aggregate_private, release_tables
     from agglearn.privacy.budget import PrivacyOptions
-    from agglearn.page.write import write_report
+    from agglearn.schema.by_hand import categorical, make_schema, numeric
     from agglearn.schema.features import Binned, Categorical, Cut, Encoded
     from agglearn.schema.schema import Label, Schema
     from agglearn.tables.check import CheckReport, check
@@ -66,6 +67,7 @@ _HOMES = {
     "aggregate": "aggregation.api",
     "aggregate_private": "privacy.api",
     "aggregate_split": "aggregation.api",
+    "categorical": "schema.by_hand",
     "check": "tables.check",
     "compare": "judge.comparison",
     "FitSettings": "train.settings",
@@ -76,7 +78,9 @@ _HOMES = {
     "fit": "model.fitting",
     "load": "opening",
     "load_schema": "tables.format",
+    "make_schema": "schema.by_hand",
     "merge": "tables.data",
+    "numeric": "schema.by_hand",
     "plan_records": "plan",
     "plan_tables": "plan",
     "release_tables": "privacy.api",
@@ -118,6 +122,7 @@ __all__ = [
     "aggregate",
     "aggregate_private",
     "aggregate_split",
+    "categorical",
     "check",
     "compare",
     "diagnose",
@@ -126,7 +131,9 @@ __all__ = [
     "fit",
     "load",
     "load_schema",
+    "make_schema",
     "merge",
+    "numeric",
     "plan_records",
     "plan_tables",
     "release_tables",

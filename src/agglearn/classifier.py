@@ -11,9 +11,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from scipy.sparse import issparse
 from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import assert_all_finite, column_or_1d
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import validate_data
 
+from agglearn.aggregation.api import aggregate
 from agglearn.errors import InputError
 from agglearn.judge.evaluate import evaluate
 from agglearn.judge.scores import RecordScore, score_predictions
@@ -23,9 +28,11 @@ from agglearn.model.explanation import Explainable, Explanation
 from agglearn.model.format import load_model, save_model
 from agglearn.model.model import Model, model_of
 from agglearn.model.predict import code_records, score_batches
-from agglearn.records.sources import open_source
+from agglearn.records.rows import are_records, table_of_array
+from agglearn.records.sources import Source, open_source, to_arrow
 from agglearn.report.displays import EffectDisplay
 from agglearn.runtime.frames import make_frame
+from agglearn.schema.unknown import unknown_notes
 from agglearn.tables.data import AggregatedData
 from agglearn.tables.table import Scope
 from agglearn.train.checkpoint import Checkpoints
@@ -38,6 +45,10 @@ from agglearn.trust.intervals import Posterior, model_posterior
 
 class NothingToChooseOnWarning(UserWarning):
     """Penalties were to be chosen on held-out tables, and there were none."""
+
+
+class AggregatedWarning(UserWarning):
+    """Records were given where tables are expected, and were aggregated first."""
 
 
 class UnknownValuesWarning(UserWarning):
@@ -130,21 +141,26 @@ class MaxEntClassifier(Explainable, ClassifierMixin, BaseEstimator):  # type: ig
 
     def fit(
         self,
-        X: AggregatedData | Sequence[AggregatedData],
-        y: None = None,
+        X: AggregatedData | Sequence[AggregatedData] | Any,
+        y: Any = None,
         *,
         on_iteration: Callable[[FitState], None] | None = None,
         checkpoints: Checkpoints | None = None,
         valid: Any = None,
         **known: Any,
     ) -> MaxEntClassifier:
-        """Fit the field to aggregated data; there is no ``y``, the tables hold the labels.
+        """Fit the field to aggregated data; there is no ``y`` then, the tables hold the labels.
+
+        Records with their labels are taken as well, so that scikit-learn's tools can be used: they are
+        aggregated into tables of pairs first, which a warning says, and the tables alone are fitted.
 
         Parameters
         ----------
         X
             The tables, or several parts of them from disjoint records: they are added up, and penalties that
-            are ``"auto"`` are chosen by cross-validation over the parts.
+            are ``"auto"`` are chosen by cross-validation over the parts. Or records, in a frame or an array.
+        y
+            The labels of the records, of two classes.
         on_iteration
             Called with the state after each iteration, for a display.
         checkpoints
@@ -158,11 +174,19 @@ class MaxEntClassifier(Explainable, ClassifierMixin, BaseEstimator):  # type: ig
             classifier.
         """
         parts: list[Any] = list(X) if isinstance(X, list | tuple) else [X]
-        for part in parts:
-            if not isinstance(part, AggregatedData):
-                raise InputError(
-                    f"fit takes aggregated data, not {type(part).__name__}: make it with agglearn.aggregate()"
-                )
+        of_tables = [isinstance(part, AggregatedData) for part in parts]
+        self._of_records = y is not None and not any(of_tables)
+        n_columns = 0
+        if self._of_records:
+            parts, n_columns = self._aggregated(X, y)
+        elif y is not None and any(of_tables):
+            raise InputError("tables hold their labels: fit takes them without y")
+        elif not all(of_tables):
+            odd = type(parts[of_tables.index(False)]).__name__
+            raise InputError(
+                f"fit takes aggregated data, not {odd}: make it with agglearn.aggregate(). (To fit records, "
+                "give their labels too: requires y to be passed, but the target y is None)"
+            )
         options = {f.name: getattr(self, f.name) for f in fields(FitSettings)}
         settings = FitSettings(**{**options, "training": self.training or TrainingSettings()})
         if settings.to_choose and valid is None and len(parts) < 2:
@@ -181,7 +205,61 @@ class MaxEntClassifier(Explainable, ClassifierMixin, BaseEstimator):  # type: ig
             **known,
         )
         self._take(model)
+        if self._of_records:
+            self._take_records(X, y, n_columns)
         return self
+
+    def _aggregated(self, X: Any, y: Any) -> tuple[list[Any], int]:
+        """Tables of pairs of records that were given with their labels, and how many columns they had."""
+        _, codes = classes_of(y)
+        array = issparse(X) or not (hasattr(X, "columns") or isinstance(X, dict) or are_records(X))
+        records = self._table(X, None) if array else to_arrow(X)
+        if len(codes) != records.num_rows:
+            raise InputError(f"{len(codes):,} labels were given for {records.num_rows:,} records")
+        name = "y"
+        while name in records.column_names:
+            name += "_"
+        features = records.column_names if array else None
+        tables = aggregate(records.append_column(name, pa.array(codes)), name, features=features)
+        warnings.warn(
+            f"the records were aggregated into {tables.summary}, and only these are fitted "
+            "(agglearn.aggregate() makes them once, and says how)",
+            AggregatedWarning,
+            stacklevel=3,
+        )
+        return [tables], records.num_columns
+
+    def _table(self, X: Any, names: Sequence[str] | None) -> Any:
+        """An array as scikit-learn checks it, as an Arrow table."""
+        checked = validate_data(self, X, reset=names is None, dtype=None, ensure_all_finite="allow-nan")
+        return table_of_array(checked, names)
+
+    def _take_records(self, X: Any, y: Any, n_columns: int) -> None:
+        """What scikit-learn expects to be remembered of the records."""
+        self.classes_, _ = classes_of(y)
+        self.n_features_in_ = n_columns
+        if hasattr(X, "columns"):
+            self.feature_names_in_ = np.array([str(name) for name in X.columns], dtype=object)
+        elif not isinstance(X, dict):
+            del self.feature_names_in_
+
+    def _source(self, X: Any) -> Source:
+        """Raw records, of whatever kind."""
+        if not getattr(self, "_of_records", False):
+            return open_source(X)  # tables have names, and what has none is refused
+        rows = isinstance(X, list) and bool(X) and isinstance(X[0], list | tuple)
+        if rows or isinstance(X, np.ndarray) or issparse(X) or hasattr(X, "__array_function__"):
+            model = model_of(self)
+            return open_source(self._table(X, model.schema.names))
+        return open_source(X)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        tags.input_tags.allow_nan = True
+        tags.input_tags.string = True
+        tags.input_tags.categorical = True
+        return tags
 
     def _take(self, model: Model) -> None:
         self.model_ = model
@@ -195,17 +273,38 @@ class MaxEntClassifier(Explainable, ClassifierMixin, BaseEstimator):  # type: ig
     def decision_function(self, X: Any) -> npt.NDArray[np.float64]:
         """Log-odds of the positive class, for raw records in a frame, a dict or a file."""
         model = model_of(self)
-        scores, unknown = [np.zeros(0)], np.zeros(self.n_features_in_, np.int64)
-        for _, log_odds, count in score_batches(model, open_source(X), threads=self.threads):
+        scores, unknown = [np.zeros(0)], np.zeros(len(model.schema.names), np.int64)
+        for _, log_odds, count in score_batches(model, self._source(X), threads=self.threads):
             scores.append(log_odds)
             unknown += count
-        warn_unknown(model, unknown)
-        return np.concatenate(scores)
+        found = np.concatenate(scores)
+        warn_unknown(model, unknown, len(found))
+        return found
 
     def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:
         """Probabilities of the two classes, a row for each record."""
         log_odds = self.decision_function(X)
         return np.column_stack([expit(-log_odds), expit(log_odds)])
+
+    def predict_log_proba(self, X: Any) -> npt.NDArray[np.float64]:
+        """Logarithms of the probabilities of the two classes, exact however small these are."""
+        log_odds = self.decision_function(X)
+        return np.column_stack([-np.logaddexp(0, log_odds), -np.logaddexp(0, -log_odds)])
+
+    @property
+    def coef_(self) -> dict[Scope, npt.NDArray[np.floating]]:
+        """The weights θ of each table, in its shape: what each of its cells adds to the log-odds."""
+        if not hasattr(self, "model_"):
+            raise AttributeError("coef_ is there once the classifier is fitted")
+        model = self.model_
+        return {scope: model.layout.table(model.field.theta, t) for t, scope in enumerate(model.scopes)}
+
+    @property
+    def intercept_(self) -> float:
+        """The intercept θ₀ of the log-odds."""
+        if not hasattr(self, "model_"):
+            raise AttributeError("intercept_ is there once the classifier is fitted")
+        return float(self.model_.field.intercept)
 
     def predict_interval(self, X: Any, level: float = 0.9, seed: int = 0) -> npt.NDArray[np.float64]:
         """Intervals for the probability of the positive class: lower and upper end, a row for each record.
@@ -214,12 +313,13 @@ class MaxEntClassifier(Explainable, ClassifierMixin, BaseEstimator):  # type: ig
         tables come from a field over those tables. What no table shows, it does not cover.
         """
         model, posterior = model_of(self), self._posterior(seed)
-        ends, unknown = [np.zeros((0, 2))], np.zeros(self.n_features_in_, np.int64)
-        for _, codes, count in code_records(model, open_source(X)):
+        ends, unknown = [np.zeros((0, 2))], np.zeros(len(model.schema.names), np.int64)
+        for _, codes, count in code_records(model, self._source(X)):
             ends.append(np.column_stack(posterior.log_odds(codes, level, self.threads)))
             unknown += count
-        warn_unknown(model, unknown)
-        return np.asarray(expit(np.concatenate(ends)))
+        found = np.concatenate(ends)
+        warn_unknown(model, unknown, len(found))
+        return np.asarray(expit(found))
 
     def weight_intervals(
         self, level: float = 0.9, seed: int = 0
@@ -281,11 +381,18 @@ class MaxEntClassifier(Explainable, ClassifierMixin, BaseEstimator):  # type: ig
         """All scores on records whose label is a column of X, or y."""
         model = model_of(self)
         if y is not None:
-            truth = model.label.encode(pa.array(np.asarray(y)))
+            truth = self._truth(y)
             return score_predictions(truth, self.decision_function(X))
         score, unknown = evaluate(model, open_source(X), self.threads)
-        warn_unknown(model, unknown)
+        warn_unknown(model, unknown, score.rows)
         return score
+
+    def _truth(self, y: Any) -> npt.NDArray[np.uint8]:
+        """Given labels as 0 and 1."""
+        if getattr(self, "_of_records", False):
+            found = np.searchsorted(self.classes_, np.asarray(y))
+            return found.astype(np.uint8)
+        return model_of(self).label.encode(pa.array(np.asarray(y)))
 
     def sample(self, n: int, seed: int = 0) -> Any:
         """Synthetic records with their label, in raw values, as an Arrow table."""
@@ -309,14 +416,32 @@ class MaxEntClassifier(Explainable, ClassifierMixin, BaseEstimator):  # type: ig
         return hasattr(self, "model_")
 
 
-def warn_unknown(model: Model, unknown: npt.NDArray[np.int64]) -> None:
-    """Warn of values that the model has no modality for."""
-    if unknown.any():
-        counts = ", ".join(
-            f"{name} ({n:,})" for name, n in zip(model.schema.names, unknown.tolist(), strict=True) if n
+def classes_of(y: Any) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+    """The two classes of labels, and for each label which of them it is."""
+    labels = column_or_1d(y, warn=True)
+    assert_all_finite(labels)
+    check_classification_targets(labels)
+    classes, codes = np.unique(labels, return_inverse=True)
+    if len(classes) != 2:
+        only = "Only binary classification is supported. " if len(classes) > 2 else ""
+        raise InputError(
+            f"{only}the labels have {len(classes)} class{'es' * (len(classes) != 1)}, and two are needed"
         )
+    return classes, codes.astype(np.int64)
+
+
+def warn_unknown(model: Model, unknown: npt.NDArray[np.int64], rows: int) -> None:
+    """Warn of values that the model has no modality for."""
+    counts = {name: n for name, n in zip(model.schema.names, unknown.tolist(), strict=True) if n}
+    notes = list(unknown_notes(counts, rows, "adds nothing to the scores"))
+    few = [name for note, name in zip(notes, counts, strict=True) if note.severity != "problem"]
+    for note in notes:
+        if note.severity == "problem":
+            warnings.warn(note.text, UnknownValuesWarning, stacklevel=3)
+    if few:
+        told = ", ".join(f"{name} ({counts[name]:,} of {rows:,} records)" for name in few)
         warnings.warn(
-            f"values the model does not know add nothing to the scores: {counts}",
+            f"values the model does not know add nothing to the scores: {told}",
             UnknownValuesWarning,
             stacklevel=3,
         )

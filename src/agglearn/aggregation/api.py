@@ -9,6 +9,7 @@ from typing import Any
 import narwhals as nw
 from narwhals.exceptions import DuplicateError
 
+from agglearn.aggregation.database import open_database_table, split_database_input
 from agglearn.aggregation.document import aggregation_document
 from agglearn.aggregation.options import AggregateOptions
 from agglearn.aggregation.pushdown import count_tables_lazy, is_lazy, survey_lazy
@@ -70,9 +71,9 @@ def aggregate(
     Parameters
     ----------
     data
-        A path, glob or folder (CSV, TSV, Parquet, Arrow), a list of paths, a pandas, polars or pyarrow
-        frame, a dict of columns, a record-batch reader, a DuckDB relation or any lazy frame that
-        narwhals knows. Lazy sources are aggregated where they are.
+        A path, glob or folder (CSV, TSV, Parquet, Arrow), a list of paths, ``FILE.duckdb:TABLE``, a pandas,
+        polars or pyarrow frame, a dict of columns, a list of dicts, a record-batch reader, a DuckDB relation
+        or any lazy frame that narwhals knows. Lazy sources are aggregated where they are.
     label
         The column or columns to predict.
     options, **keywords
@@ -109,6 +110,8 @@ def _options(options: AggregateOptions | None, keywords: dict[str, Any], caller:
 
 def _aggregate(data: Any, label: str | Sequence[str], how: AggregateOptions) -> Aggregation:
     labels = make_labels(label, how.positive)
+    if isinstance(data, str) and (database := split_database_input(data)):
+        data = open_database_table(*database)
     columns = Columns(how.features, how.exclude, labels)
     schema = _given_schema(how, columns)
     try:

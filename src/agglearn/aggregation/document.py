@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from agglearn.records.learn import ColumnNote
+from agglearn.records.learn import LEFT_OUT, ColumnNote
 from agglearn.report.document import Block, Column, Document, Grid, Note, Statement, Value, number
+from agglearn.schema.unknown import unknown_notes
 from agglearn.tables.data import AggregatedData
 
 
@@ -27,19 +28,17 @@ def aggregation_document(
         for part, data in parts.items()
     }
     first = next(iter(parts.values()))
+    rows = sum(data.rows for data in parts.values())
     return Document(
         blocks=(*_columns(notes), *(_part((paths or {}).get(p, p), data) for p, data in parts.items())),
-        warnings=tuple(
-            Note(
-                f"{count:,} values of {name} have no modality in the schema and count as unknown",
-                cause="unknown values",
-            )
-            for name, count in unknown.items()
+        warnings=(
+            *(Note(f"{n.name} is left out: {n.why}", cause=LEFT_OUT) for n in notes if n.kind == LEFT_OUT),
+            *unknown_notes(unknown, rows, "has no cell in its tables"),
         ),
         data={
             "tables": len(first.tables),
             "cells": first.n_cells,
-            "rows": sum(data.rows for data in parts.values()),
+            "rows": rows,
             "parts": told,
             "columns": [vars(note) for note in notes],
             "unknown": dict(unknown),

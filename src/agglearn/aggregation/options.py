@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from agglearn.errors import InputError
 from agglearn.records.options import Coding, ReadOptions, Split, TargetEncoding
-from agglearn.runtime.options import as_names, at_least
+from agglearn.runtime.options import as_names, at_least, check_bounds
 from agglearn.runtime.speech import option
 from agglearn.tables.periods import Period
 
@@ -76,6 +76,7 @@ class AggregateOptions(Coding):
         object.__setattr__(self, "split", dict(self.split or {}))
         object.__setattr__(self, "read", self.read or ReadOptions())
         at_least(2, "small", hash_size=self.hash_size)
+        check_bounds(hash_size=self.hash_size)
         if self.grow and self.schema is None:
             raise InputError(f"{option('grow')} needs {option('schema')}: there is nothing to grow from")
         if self.period is not None:

@@ -28,6 +28,7 @@ from agglearn.runtime.speech import option
 from agglearn.schema.columns import as_text, check_supported, one_array, value_type
 from agglearn.schema.rules import Codes, Cuts, LookUp, Rule
 from agglearn.schema.schema import Label, Schema, require_columns
+from agglearn.schema.values import same_value, spellings
 from agglearn.tables.data import AggregatedData
 from agglearn.tables.table import Scope
 
@@ -252,7 +253,7 @@ def _label(lazy: Frame, label: Label, arrow_type: Any) -> Expression:
             f"label {label.name!r} is missing in {missing:,} records: "
             "every record needs a label; leave out those that have none"
         )
-    positive = label.encode(values) == 1
+    positive = label.encode(values, lambda row: "the records") == 1
     if found.num_rows > surveys.KEPT:
         raise InputError(f"label {label.name!r} has more than {surveys.KEPT:,} different values")
     return _one_of(column, values.filter(pa.array(positive)).to_pylist(), 1, nw.lit(0))
@@ -319,30 +320,42 @@ def _as_codes(column: Any, missing: int) -> Codes:
 
 def _bins_of_text(lazy: Frame, name: str, rule: Cuts, arrow_type: Any) -> _Key:
     """Numbers that the engine holds as text: it groups by lists of the texts that each bin has."""
-    values = _collect(lazy.select(nw.col(name).alias("value")).unique().head(surveys.KEPT + 1))
-    if values.num_rows > surveys.KEPT:
+    groups = _texts_by_code(lazy, name, rule)
+    if groups is None:
         raise InputError(
             f"column {name!r} is to be numeric and is text with more than {surveys.KEPT:,} "
             "different values: cast it to a number in the lazy frame"
         )
+    return _grouped(lazy, _clean(name, arrow_type), groups, rule.missing, rule.unknown)
+
+
+def _texts_by_code(lazy: Frame, name: str, rule: Rule) -> dict[int, list[str]] | None:
+    """The texts that a column has, by their codes; None if they are too many to look at."""
+    values = _collect(lazy.select(nw.col(name).alias("value")).unique().head(surveys.KEPT + 1))
+    if values.num_rows > surveys.KEPT:
+        return None
     texts = one_array(values["value"]).drop_null()
     codes = rule.encode(texts)
-    groups = {c: texts.filter(pa.array(codes == c)).to_pylist() for c in np.unique(codes).tolist()}
-    return _grouped(lazy, _clean(name, arrow_type), groups, rule.missing, rule.unknown)
+    return {c: texts.filter(pa.array(codes == c)).to_pylist() for c in np.unique(codes).tolist()}
 
 
 def _folded(lazy: Frame, name: str, rule: LookUp, arrow_type: Any) -> _Key:
     """Grouped by the values that have a code; the engine folds all the others into one."""
+    column = _clean(name, arrow_type)
+    if rule.by_key and value_type(arrow_type) == "string":  # numbers as text, written in who knows what way
+        texts = _texts_by_code(lazy, name, rule)
+        if texts is not None:
+            texts.pop(rule.default, None)
+            return _grouped(lazy, column, texts, rule.missing, rule.default)
     raw = _raw_values(list(rule.codes), arrow_type)
     if raw is None:
         return _values(name, rule)
-    column = _clean(name, arrow_type)
-    if rule.one_to_one:
-        mapping = _mapping(lazy, column, list(raw.values()), nw.col("raw"))
+    if rule.one_to_one and len(raw) <= len(rule.codes):
+        mapping = _mapping(lazy, column, list(raw), nw.col("raw"))
         return _Key(column, rule.encode, mapping, rule.missing, rule.default)
     groups: dict[int, list[Any]] = {}
-    for text, value in raw.items():
-        groups.setdefault(rule.codes[text], []).append(value)
+    for value, text in raw.items():
+        groups.setdefault(rule.code(text), []).append(value)
     return _grouped(lazy, column, groups, rule.missing, rule.default)
 
 
@@ -364,23 +377,26 @@ def _mapping(lazy: Frame, column: Expression, values: list[Any], mapped: Express
     return present.group_by("raw").agg(nw.len().alias("n")).select("raw", mapped.alias("mapped"))
 
 
-def _raw_values(texts: Sequence[str], arrow_type: Any) -> dict[str, Any] | None:
-    """The value of this type behind each canonical text; None if the type cannot be read from text.
+def _raw_values(texts: Sequence[str], arrow_type: Any) -> dict[Any, str] | None:
+    """Values of this type that the texts may stand for, each with its text; None if they cannot be read.
 
-    A text that no value of the type has, such as ``007`` of an integer, is left out.
+    A text that no value of the type has, such as ``007`` of an integer, is left out; a number that the engine
+    has as text may be written in several ways.
     """
     if pa.types.is_dictionary(arrow_type):
         arrow_type = arrow_type.value_type
+    own = set(texts)
+    ways = {way: text for text in texts for way in spellings([text]) if way == text or way not in own}
     if value_type(arrow_type) == "string":
-        return {text: text for text in texts}
-    found = {}
-    for text in texts:
+        return dict(ways)
+    found: dict[Any, str] = {}
+    for way, text in ways.items():
         try:
-            value = pa.array([text]).cast(arrow_type)
+            value = pa.array([way]).cast(arrow_type)
         except pa.ArrowInvalid:
             continue
         except pa.ArrowNotImplementedError:
             return None
-        if as_text(value)[0].as_py() == text:
-            found[text] = value[0].as_py()
+        if same_value(as_text(value)[0].as_py(), text):
+            found.setdefault(value[0].as_py(), text)
     return found

@@ -15,20 +15,21 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from agglearn.runtime.compiled import njit
 from agglearn.runtime.memory import require
 from agglearn.runtime.speech import option
 from agglearn.runtime.threads import in_threads, thread_count
 from agglearn.schema.schema import Schema
-from agglearn.tables.cells import Cells, bucket, mix
+from agglearn.tables.cells import Cells
+from agglearn.tables.hashing import bucket, mix
 from agglearn.tables.scopes import cells_of, shape_of
 from agglearn.tables.table import Scope, Table
 
 _MOST_IN_32_BITS = 2**32 - 1
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _count(  # type: ignore[no-untyped-def]
     codes, labels, tables, arities, scopes, places, hash_sizes, starts, width, out
 ):  # fmt: skip

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
+import warnings
 from typing import Any, NoReturn
 
 from agglearn.cli import data as _data  # noqa: F401  registers its verbs
@@ -14,6 +17,7 @@ from agglearn.cli import ledger as _ledger  # noqa: F401
 from agglearn.cli import model as _model  # noqa: F401
 from agglearn.cli import privacy as _privacy  # noqa: F401
 from agglearn.cli import report as _report  # noqa: F401
+from agglearn.cli import schema as _schema  # noqa: F401
 from agglearn.cli import trust as _trust  # noqa: F401
 from agglearn.cli.app import app
 
@@ -29,6 +33,8 @@ def main() -> None:
     from agglearn.errors import AgglearnError
     from agglearn.runtime.speech import speaking_to_shell
 
+    _prepare_streams()
+    _end_on_signals()
     usage_error: Any = typer.BadParameter.__mro__[1]  # typer brings its own click, whose home has moved
     try:
         with speaking_to_shell():
@@ -42,16 +48,58 @@ def main() -> None:
         _fail(f"{error.format_message()} (see {verb} --help)")
     except (KeyboardInterrupt, typer.Abort):
         code = _INTERRUPTED
+    except _EndedError as ended:
+        code = 128 + ended.number
     except BrokenPipeError:  # whoever read our output has gone, and the rest of it goes nowhere
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 1
+        code = 128 + int(getattr(signal, "SIGPIPE", 13))
     except OSError as error:  # a full disk, a folder that may not be read
         _fail(f"{error.filename or 'the system'}: {error.strerror or error}")
     except MemoryError:
         _fail("out of memory: use fewer cells (--max-modalities, --hash-size) or fewer chains")
+    except RuntimeError as error:
+        if "thread" not in str(error):
+            raise
+        _fail("the system gives no further thread: use fewer with --threads, or raise its limits")
     if code == _INTERRUPTED:
         print("agglearn: interrupted", file=sys.stderr)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+class _EndedError(BaseException):
+    """A signal asked for the end; on the way out everything is tidied up."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+def _end_on_signals() -> None:
+    """Let a signal to end run what tidies up, where the process is ours to say so."""
+
+    def end(number: int, frame: object) -> NoReturn:
+        raise _EndedError(number)
+
+    if threading.current_thread() is threading.main_thread():
+        for name in ("SIGTERM", "SIGHUP"):
+            number = getattr(signal, name, None)
+            if number is not None and signal.getsignal(number) == signal.SIG_DFL:
+                signal.signal(number, end)
+
+
+def _prepare_streams() -> None:
+    """Make what is printed fit for wherever it goes: nowhere, or where letters are few."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # closed before we began
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - until the end
+        elif hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    warnings.showwarning = _show_warning
+
+
+def _show_warning(message: object, category: object, *where: object, **more: object) -> None:
+    print(f"agglearn: {' '.join(str(message).split())}", file=sys.stderr)
 
 
 def _fail(message: str) -> NoReturn:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from agglearn.report.document import Document
 
 app = typer.Typer(
@@ -54,10 +56,16 @@ def say(message: str) -> None:
     print(visible(message), file=sys.stderr)
 
 
+def say_if_replaced(target: Path) -> None:
+    """Tell that an output was there before."""
+    if target.exists():
+        say(f"{target} exists and will be replaced")
+
+
 def show(document: Document, json: bool) -> None:
     """A finding on stdout, for a person or (one JSON object) for a program; its warnings go to stderr."""
     for warning in document.warnings:
-        say(warning.text)
+        say(f"PROBLEM: {warning.text}" if warning.severity == "problem" else warning.text)
     if json:
         from agglearn.report.json import to_json
 

@@ -12,7 +12,7 @@ import typer
 
 from agglearn.aggregation.options import AggregateOptions
 from agglearn.cli import privacy as private
-from agglearn.cli.app import Json, app, names, say, show
+from agglearn.cli.app import Json, app, names, say, say_if_replaced, show
 from agglearn.errors import InputError
 from agglearn.privacy.budget import PrivacyOptions
 from agglearn.records.options import TRAIN, ReadOptions
@@ -208,6 +208,7 @@ def _targets(output: str, parts: list[str]) -> dict[str, Path]:
     targets = {TRAIN: path} | {part: path.with_name(f"{path.stem}.{part}.agg") for part in parts}
     for target in targets.values():
         refuse_foreign(target, FORMAT)
+        say_if_replaced(target)
     return targets
 
 
@@ -261,7 +262,11 @@ def receive(
     ] = None,
     count: Annotated[str | None, typer.Option(help="Column with the counts (default: count).")] = None,
     noise: Annotated[
-        str | None, typer.Option(help="Noise on each number: gaussian:17, laplace:B or rounding:B.")
+        str | None,
+        typer.Option(
+            help="Noise on each number: gaussian:SIGMA, laplace:SCALE, rounding-to:5 for multiples of 5 (or "
+            "rounding:2.5, by the largest error)."
+        ),
     ] = None,
     floor: Annotated[float | None, typer.Option(help="Cells with a smaller count were withheld.")] = None,
     absent: Annotated[
@@ -279,7 +284,7 @@ def receive(
 ) -> None:
     """Take in tables that were made elsewhere: the results of `agglearn sql`, a clean room's, an API's."""
     from agglearn.receive import read_adkdd, read_tables
-    from agglearn.report.document import Note
+    from agglearn.schema.unknown import unknown_notes
     from agglearn.tables.document import tables_document
     from agglearn.tables.format import load_schema, save
     from agglearn.tables.noise import Noise
@@ -311,11 +316,9 @@ def receive(
     else:
         raise InputError(f"format {format_name!r} is not tables or adkdd")
     save(received.data, target)
-    unknown = (
-        Note(f"{n:,.0f} records have a value of {name} that the schema does not know", cause="unknown values")
-        for name, n in received.unknown.items()
-    )
-    show(tables_document(received.data, str(target)).warned(*unknown), json)
+    told = tables_document(received.data, str(target)).followed_by(unknown=received.unknown)
+    notes = unknown_notes(received.unknown, received.data.rows, "has no cell in its tables")
+    show(told.warned(*notes), json)
 
 
 @app.command()

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from agglearn.cli.app import Json, Seed, Threads, app, say, show
+from agglearn.cli.app import Json, Seed, Threads, app, say, say_if_replaced, show
 from agglearn.cli.data import Encoding, Missing, Separator, open_input, read_options
 from agglearn.errors import InputError
 from agglearn.train.settings import FitSettings, TrainingSettings
@@ -104,9 +104,17 @@ def fit(
 
     target = output_path(output, ".model")
     refuse_foreign(target, FORMAT)
+    say_if_replaced(target)
     if checkpoint and resume and checkpoint != resume:
         raise InputError("--resume goes on in its own folder: leave out --checkpoint")
     folder = resume or checkpoint
+    if folder is not None:
+        one, other = Path(folder).resolve(), target.resolve()
+        if one.is_relative_to(other) or other.is_relative_to(one):
+            raise InputError(
+                f"checkpoints in {folder} and the model {output} cannot be inside each other: name another "
+                "folder for the checkpoints"
+            )
     if checkpoint and not resume and Path(checkpoint).is_dir() and any(Path(checkpoint).iterdir()):
         raise InputError(f"{checkpoint} is not empty: go on with --resume {checkpoint}, or name a new folder")
     settings = FitSettings(

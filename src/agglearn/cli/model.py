@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,11 +12,12 @@ from agglearn.cli.app import Json, ModelPath, Seed, Threads, app, names, show
 from agglearn.cli.data import Encoding, Missing, Positive, Separator, read_options
 from agglearn.errors import InputError
 from agglearn.records.options import Coding
+from agglearn.runtime.options import check_bounds, check_seed
 from agglearn.train.settings import FitSettings
 
 if TYPE_CHECKING:
     from agglearn.model.model import Model
-    from agglearn.report.document import Document, Note
+    from agglearn.report.document import Document
 
 
 @app.command()
@@ -47,18 +47,16 @@ def evaluate(
     source = open_source(records, read_options(separator, encoding, missing))
     with meter("scoring", source.rows, show=not json) as advance:
         score, unknown = run(loaded, source, threads, advance)
-    show(score.document().warned(*_unknown_notes(loaded, unknown)), json)
+    show(_with_unknown(score.document(), loaded, unknown, score.rows), json)
 
 
-def _unknown_notes(model: Model, unknown: Any) -> Iterator[Note]:
-    from agglearn.report.document import Note
+def _with_unknown(document: Document, model: Model, unknown: Any, rows: int) -> Document:
+    """The document, with what there is to say of values that the model does not know."""
+    from agglearn.schema.unknown import unknown_notes
 
-    for name, count in zip(model.schema.names, unknown.tolist(), strict=True):
-        if count:
-            yield Note(
-                f"{count:,} values of {name} are unknown to the model and add nothing to the scores",
-                cause="unknown values",
-            )
+    counts = {name: n for name, n in zip(model.schema.names, unknown.tolist(), strict=True) if n}
+    notes = unknown_notes(counts, rows, "adds nothing to the scores")
+    return document.followed_by(unknown=counts).warned(*notes)
 
 
 @app.command()
@@ -100,6 +98,10 @@ def predict(
             raise InputError(f"--keep {name}: the score has that name; rename the column of the records")
     if Path(output).exists() and any(path.samefile(output) for path in expand(records)):
         raise InputError(f"{output} is one of the files with records: name another output")
+    target = Path(output).resolve()
+    within = [r for r in records if Path(r).is_dir() and target.is_relative_to(Path(r).resolve())]
+    if within:
+        raise InputError(f"{output} is in the folder of records {within[0]}: name an output elsewhere")
     posterior = None
     if interval is not None:
         from agglearn.trust.intervals import check_level, model_posterior
@@ -122,7 +124,7 @@ def predict(
             unknown += count
             rows += batch.num_rows
             advance(batch.num_rows)
-    show(_rows(rows, output, time.perf_counter() - began).warned(*_unknown_notes(loaded, unknown)), json)
+    show(_with_unknown(_rows(rows, output, time.perf_counter() - began), loaded, unknown, rows), json)
 
 
 def _rows(rows: int, output: str, seconds: float) -> Document:
@@ -153,6 +155,8 @@ def sample(
     loaded = load_model(model)
     if n < 1:
         raise InputError(f"{n} records cannot be drawn: ask for at least 1")
+    check_bounds(records=n)
+    check_seed(seed)
     with record_writer(Path(output)) as write, meter("drawing", n, show=not json) as advance:
         for table in draw(loaded, n, seed=seed, threads=threads):
             write(table)

@@ -22,7 +22,7 @@ def record_writer(target: Path) -> Iterator[Callable[[Any], None]]:
     makers = {".parquet": pq.ParquetWriter, ".csv": pacsv.CSVWriter}
     if target.suffix not in makers:
         raise InputError(f"output {str(target)!r} must end in .parquet or .csv")
-    with new_file(target) as path:
+    with new_file(target) as path, open(path, "wb") as file:
         writer: Any = None
 
         def write(batch: Any) -> None:
@@ -30,7 +30,7 @@ def record_writer(target: Path) -> Iterator[Callable[[Any], None]]:
             table = batch if isinstance(batch, pa.Table) else pa.table(batch)
             try:
                 if writer is None:
-                    writer = makers[target.suffix](path, table.schema)
+                    writer = makers[target.suffix](file, table.schema)
                 writer.write_table(table.cast(writer.schema) if target.suffix == ".parquet" else table)
             except pa.ArrowException as error:  # files of different types, or one that CSV cannot hold
                 raise InputError(f"a column cannot be written to {target}: {one_line(error)}") from None

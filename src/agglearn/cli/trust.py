@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from agglearn.cli.app import Json, ModelPath, Seed, Threads, app, show
-from agglearn.errors import InputError
+from agglearn.runtime.options import check_bounds, check_seed
 
 
 @app.command()
@@ -36,8 +36,8 @@ def diagnose(
     from agglearn.trust.findings import suggestion_blocks
     from agglearn.trust.suggest import suggest_tables
 
-    if suggest < 0:
-        raise InputError(f"--suggest {suggest} must be at least 0")
+    check_bounds(suggest=suggest, cells=cells, size=size)
+    check_seed(seed)
     loaded, given = load_model(model), load(tables)
     to_check = load(check) if check else None
     suggestions = (

@@ -30,8 +30,8 @@ import numpy as np
 import numpy.typing as npt
 
 from agglearn.field.layout import Layout
-from agglearn.field.shrink import shrunk
 from agglearn.field.problem import Problem
+from agglearn.field.shrink import shrunk
 
 Floats = npt.NDArray[np.float64]
 

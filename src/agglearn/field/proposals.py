@@ -17,10 +17,10 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from agglearn.field.layout import Layout
 from agglearn.field.margins import information
+from agglearn.runtime.compiled import njit
 
 Floats = npt.NDArray[np.float64]
 
@@ -115,7 +115,7 @@ def _law(layout: Layout, d: Floats, f: int) -> tuple[int, Floats]:
     return neighbour, _CONDITIONAL * conditional + (1 - _CONDITIONAL) * marginal
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _fill_alias(law, spots, log_density, at):  # type: ignore[no-untyped-def]
     """Vose's algorithm for each row of ``law``."""
     rows, card = law.shape

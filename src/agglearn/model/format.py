@@ -13,14 +13,15 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
-from agglearn.errors import AgglearnError, StoreError
+from agglearn.errors import StoreError, TooLargeError
 from agglearn.field.field import Field
 from agglearn.field.layout import Layout
 from agglearn.model.model import Model
 from agglearn.model.record import FitRecord
+from agglearn.runtime.declared import finite, finite_array, listed, text, truth, whole
 from agglearn.runtime.files import (
+    DAMAGED,
     new_folder,
     read_arrays,
     read_json,
@@ -30,6 +31,7 @@ from agglearn.runtime.files import (
     write_manifest,
     write_sealed,
 )
+from agglearn.runtime.memory import require
 from agglearn.schema.schema import Schema
 
 FORMAT = "agglearn.model"
@@ -70,26 +72,27 @@ def load_model(source: str | Path) -> Model:
     document = read_manifest(folder, FORMAT, VERSION, _FIRST_VERSION)
     try:
         return _model(folder, document)
-    except StoreError:
+    except (StoreError, TooLargeError):
         raise
-    except (
-        AgglearnError, LookupError, TypeError, ValueError, AttributeError, pa.ArrowException
-    ) as error:  # fmt: skip
+    except DAMAGED as error:
         raise StoreError(f"{folder} is damaged ({type(error).__name__}: {error}): fit it again") from None
 
 
 def _model(folder: Path, document: Mapping[str, Any]) -> Model:
     schema = Schema.from_json(document["schema"], str(folder))
-    scopes = tuple(tuple(s) for s in document["tables"])
-    layout = Layout.hashed(
-        schema.cards, [[schema.index[f] for f in scope] for scope in scopes], document["hash_sizes"]
-    )
+    scopes = tuple(tuple(listed(s, "a table")) for s in listed(document["tables"], "tables"))
+    buckets = [whole(n, "a hash size") for n in listed(document["hash_sizes"], "hash_sizes", len(scopes))]
+    indices = [[schema.index[text(f, "a feature")] for f in scope] for scope in scopes]
+    if not scopes or any(i != sorted(set(i)) or not i for i in indices):
+        raise ValueError("a table's features are not those of the schema, in its order")
+    layout = Layout.hashed(schema.cards, indices, buckets)
+    require(16 * sum(layout.sizes), f"{folder} with {sum(layout.sizes):,} weights", "fit fewer cells")
     arrays = read_arrays(folder, document["arrays"])
     record = _record(folder, document, layout)
-    if record.penalties.shape != (layout.n_tables,) or not 0 <= record.mains <= layout.n_tables:
-        raise ValueError("penalties do not fit the tables")
-    if arrays["mu"].shape != (layout.n_cells,) or arrays["theta"].shape != (layout.n_cells,):
-        raise ValueError("weights do not fit the tables")
+    finite_array(record.penalties, "penalties", (layout.n_tables,))
+    whole(record.mains, "mains", 0, layout.n_tables)
+    for name in ("mu", "theta"):
+        finite_array(arrays[name], name, (layout.n_cells,))
     return Model(
         schema=schema,
         label=schema.labels[0],
@@ -98,14 +101,18 @@ def _model(folder: Path, document: Mapping[str, Any]) -> Model:
             layout,
             arrays["mu"],
             arrays["theta"],
-            float.fromhex(document["intercept"]),
-            bool(document.get("apart", False)),
+            _intercept(document["intercept"]),
+            truth(document.get("apart", False), "apart"),
         ),
         chains=_chains(arrays.get("chains"), layout, document["version"]),
-        rows=document["rows"],
-        positives=document["positives"],
+        rows=finite(document["rows"], "rows", 0),
+        positives=finite(document["positives"], "positives"),
         record=record,
     )
+
+
+def _intercept(written: Any) -> float:
+    return finite(float.fromhex(text(written, "intercept")), "intercept")
 
 
 def _chains(chains: npt.NDArray[Any] | None, layout: Layout, version: int) -> npt.NDArray[np.uint16] | None:
@@ -113,7 +120,7 @@ def _chains(chains: npt.NDArray[Any] | None, layout: Layout, version: int) -> np
         return None
     if version == _FIRST_VERSION:
         chains = np.ascontiguousarray(chains.T)
-    fit = chains.ndim == 2 and len(chains) == layout.n_features
+    fit = chains.ndim == 2 and len(chains) == layout.n_features and chains.dtype == np.uint16
     if not (fit and (chains < np.array(layout.cards)[:, None]).all()):
         raise ValueError("chains do not fit the features")
     return chains

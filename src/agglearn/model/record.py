@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from agglearn.field.layout import Layout
 from agglearn.field.problem import TableNoise
+from agglearn.runtime.declared import check_fields, finite, listed, mapping, text, whole
 from agglearn.train.loop import Fit
 from agglearn.train.select.choose import Choice
 from agglearn.train.settings import FitSettings
@@ -135,23 +136,29 @@ class FitRecord:
         noise, choice = document["noise"], document["choice"]
         return cls(
             settings=FitSettings.from_json(document["settings"]),
-            iterations=int(document["iterations"]),
-            chains=int(document["chains"]),
-            lambda_theta=float(document["lambda_theta"]),
-            lambda_mu=float(document["lambda_mu"]),
-            penalties=np.array(document["penalties"], float),
-            mains=int(document["mains"]),
-            stopped_because=str(document["stopped_because"]),
-            steps_halved=int(document["steps_halved"]),
-            tables=str(document["tables"]),
+            iterations=whole(document["iterations"], "iterations"),
+            chains=whole(document["chains"], "chains"),
+            lambda_theta=float(finite(document["lambda_theta"], "lambda_theta", 0)),
+            lambda_mu=float(finite(document["lambda_mu"], "lambda_mu", 0)),
+            penalties=np.array(
+                [finite(p, "a penalty", 0) for p in listed(document["penalties"], "penalties")], float
+            ),
+            mains=whole(document["mains"], "mains"),
+            stopped_because=text(document["stopped_because"], "stopped_because"),
+            steps_halved=whole(document["steps_halved"], "steps_halved"),
+            tables=text(document["tables"], "tables"),
             noise=noise
             and TableNoise(
-                np.array(noise["counts"], float),
-                np.array(noise["sums"], float),
-                np.array(noise["shared"], float) if "shared" in noise else None,
+                _noise(noise, "counts"),
+                _noise(noise, "sums"),
+                _noise(noise, "shared") if "shared" in noise else None,
             ),
-            choice=choice and Choice(**{"strength": 1.0, **choice}),
+            choice=choice and Choice(**check_fields(Choice, {"strength": 1.0, **mapping(choice, "choice")})),
             history=tuple(Iteration.from_json(entry) for entry in history),
-            seconds=float(seconds),
-            used=document.get("used", {}),
+            seconds=float(finite(seconds, "seconds")),
+            used=mapping(document.get("used", {}), "used"),
         )
+
+
+def _noise(document: Mapping[str, Any], name: str) -> Floats:
+    return np.array([finite(n, "noise", 0) for n in listed(document[name], "noise")], float)

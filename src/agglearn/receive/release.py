@@ -10,6 +10,7 @@ import numpy as np
 from agglearn.aggregation.groups import Groups
 from agglearn.errors import InputError
 from agglearn.records.learn import ColumnNote
+from agglearn.runtime.options import check_bounds
 from agglearn.runtime.speech import option
 from agglearn.schema.schema import Schema
 from agglearn.tables.data import ABSENT, AggregatedData
@@ -64,6 +65,7 @@ class Release:
         for name, value in (("floor", self.floor), ("rows", self.rows)):
             if value is not None and not (np.isfinite(value) and value > 0):
                 raise InputError(f"{name} {value:g} must be above 0")
+        check_bounds(floor=self.floor, rows=self.rows)
         if self.absent is not None and self.absent not in ABSENT:
             raise InputError(f"{option('absent', repr(self.absent))} is not one of {', '.join(ABSENT)}")
         if self.absent == "zero" and self.floor is not None:

@@ -1,8 +1,8 @@
-"""Files with one table each, as a GROUP BY gives them: values of features, a count, a sum per label.
+"""Files with tables, as a GROUP BY gives them: values of features, a count, a sum per label.
 
-The columns of a file say which table it is: all but the count and the sums are features. A value may be
-written as the modality's text, as the queries of :mod:`agglearn.sql.queries` do, or as it was in the
-records.
+The columns of a file say which table it is: all but the count and the sums are features. A file may also
+hold several (:mod:`.layouts`). A value may be written as the modality's text, as the queries of
+:mod:`agglearn.sql.queries` do, or as it was in the records.
 """
 
 from __future__ import annotations
@@ -14,15 +14,34 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from agglearn.aggregation.groups import Groups, require_table_memory
 from agglearn.errors import InputError, TableError
+from agglearn.receive.layouts import (
+    Part,
+    grouping_column,
+    long_columns,
+    split_by_id,
+    split_long,
+    split_named,
+    split_sets,
+    table_column,
+)
 from agglearn.receive.release import Received, Release
-from agglearn.receive.values import MOST_VALUES, Unknown, Vocabulary, encode, read_numbers
+from agglearn.receive.values import (
+    MOST_VALUES,
+    Unknown,
+    Vocabulary,
+    encode,
+    is_gap,
+    read_numbers,
+    refuse_fractions,
+)
 from agglearn.records.learn import ColumnNote
 from agglearn.records.options import ReadOptions
 from agglearn.records.sources import FileSource, expand
-from agglearn.runtime.options import at_least
+from agglearn.runtime.options import at_least, check_bounds
 from agglearn.runtime.progress import meter
 from agglearn.runtime.speech import option
 from agglearn.schema.features import Feature
@@ -37,7 +56,7 @@ COUNT_NAMES = ("count", "n", "cnt", "examples")
 
 
 def receive_tables(files: Any, **options: Any) -> AggregatedData:
-    """Read tables from files, one table a file.
+    """Read tables from files, one table a file or several.
 
     Parameters
     ----------
@@ -67,7 +86,7 @@ def read_tables(
     missing: Sequence[str] = (),
     show_progress: bool = False,
 ) -> Received:
-    """Read tables from files, one table a file, and say what was found on the way.
+    """Read tables from files, one table a file or several, and say what was found on the way.
 
     Parameters
     ----------
@@ -92,11 +111,13 @@ def read_tables(
     """
     release = Release(noise, floor, absent, rows, positives)
     at_least(2, "small", hash_size=hash_size)
+    check_bounds(hash_size=hash_size)
     if isinstance(schema, str | Path):
         schema = load_schema(schema)
     labels = _labels(label, schema)
     options = ReadOptions(separator, encoding, tuple(missing))
-    found = [_TableFile.open(path, options, labels, schema, count) for path in _paths(files)]
+    opened = [_TableFile.open(path, options, labels, schema, count) for path in _paths(files)]
+    found = [table for file in opened for table in file.tables(schema, noise is None)]
     _refuse_twice(found)
     with meter("reading", show=show_progress) as advance:
         notes: list[ColumnNote] = []
@@ -141,11 +162,11 @@ def _labels(label: str | Sequence[str] | None, schema: Schema | None) -> tuple[L
 
 @dataclass(frozen=True)
 class _TableFile:
-    """A file with a table, and what its columns are."""
+    """A file with one table or several, and what its columns are."""
 
     path: Path
     source: FileSource
-    features: Scope
+    others: tuple[str, ...]
     count: str
     sums: tuple[str, ...]
 
@@ -168,26 +189,99 @@ class _TableFile:
                 )
         left = [name for name in source.columns if name not in sums]
         count = _count_column(path, left, schema, count)
-        features = tuple(name for name in left if name != count)
-        if not features:
+        others = tuple(name for name in left if name != count)
+        if not others:
             raise InputError(f"{path} has no column besides its numbers: a table needs a feature")
+        return cls(path, source, others, count, sums)
+
+    def tables(self, schema: Schema | None, exact: bool) -> list[_Table]:
+        """The tables of the file, whichever way it holds them."""
+        known = () if schema is None else schema.names
+        apart = [name for name in self.others if name not in known]
+        pairs, by_id, named = long_columns(apart), grouping_column(apart), table_column(apart)
+        if pairs is not None:
+            rows, numbers = self._whole(exact)
+            return self._parts(split_long(self.path, rows, numbers, pairs), schema)
+        if by_id is not None:
+            features = [name for name in self.others if name not in (by_id, named)]
+            rows, numbers = self._whole(exact)
+            return self._parts(split_by_id(self.path, rows, numbers, by_id, features), schema)
+        if named is not None:
+            features = [name for name in self.others if name != named]
+            rows, numbers = self._whole(exact)
+            parts = split_named(self.path, rows, numbers, named, features)
+            if parts is not None:
+                return self._parts(parts, schema)
+        if len(self.others) > 1 and self._has_gaps():
+            rows, numbers = self._whole(exact)
+            parts = split_sets(self.path, rows, numbers, self.others, exact)
+            if parts is not None:
+                return self._parts(parts, schema)
+        return [_Table.checked(self, self.others, schema, exact)]
+
+    def _parts(self, parts: Sequence[Part], schema: Schema | None) -> list[_Table]:
+        if not parts:
+            raise InputError(f"{self.path} has no rows of a table with a feature")
+        return [_Table.checked(self, part.scope, schema, True, part) for part in parts]
+
+    def _has_gaps(self) -> bool:
+        return any(is_gap(batch.column(n)) for batch in self.source.batches(self.others) for n in self.others)
+
+    def _whole(self, exact: bool) -> tuple[Any, Array]:
+        """All rows at once, and their numbers."""
+        batches, numbers = [], []
+        for batch, found in self.batches(self.others, exact):
+            batches.append(batch.select(list(self.others)))
+            numbers.append(found)
+        return pa.Table.from_batches(batches), np.concatenate(numbers, axis=1)
+
+    def batches(self, features: Sequence[str], exact: bool) -> Iterator[tuple[Any, Array]]:
+        """Batches of rows, each with its numbers: the count, then the sum of each label."""
+        done = 0
+        for batch in self.source.batches([*features, self.count, *self.sums]):
+            names = [self.count, *self.sums]
+            numbers = [read_numbers(batch.column(n), n, self.path, done) for n in names]
+            if exact:
+                refuse_fractions(numbers, names, self.path, done)
+            yield batch, np.stack(numbers)
+            done += batch.num_rows
+        if not done:
+            raise InputError(f"{self.path} has no rows: leave it out")
+
+
+@dataclass(frozen=True)
+class _Table:
+    """One table of a file: the whole of it, or a part that was taken out of it."""
+
+    file: _TableFile
+    features: Scope
+    exact: bool
+    part: Part | None = None
+
+    @classmethod
+    def checked(
+        cls, file: _TableFile, features: Scope, schema: Schema | None, exact: bool, part: Part | None = None
+    ) -> _Table:
+        """The table, if the schema knows its features."""
         if schema is not None:
             odd = [name for name in features if name not in schema.index]
             if odd:
-                raise InputError(f"{path} has the column {some(odd)}, which the schema does not know")
-        return cls(path, source, features, count, sums)
+                raise InputError(f"{file.path} has the column {some(odd)}, which the schema does not know")
+        return cls(file, features, exact, part)
+
+    @property
+    def path(self) -> Path:
+        return self.file.path
 
     def batches(self, advance: Any) -> Iterator[tuple[Any, Array]]:
-        """Batches of rows, each with its numbers: the count, then the sum of each label."""
-        done = 0
-        for batch in self.source.batches([*self.features, self.count, *self.sums]):
-            names = [self.count, *self.sums]
-            numbers = [read_numbers(batch.column(n), n, self.path, done) for n in names]
-            yield batch, np.stack(numbers)
-            done += batch.num_rows
+        """Batches of rows, each with its numbers."""
+        if self.part is not None:
+            yield self.part.columns, self.part.numbers
+            advance(self.part.columns.num_rows)
+            return
+        for batch, numbers in self.file.batches(self.features, self.exact):
+            yield batch, numbers
             advance(batch.num_rows)
-        if not done:
-            raise InputError(f"{self.path} has no rows: leave it out")
 
 
 def _count_column(path: Path, names: Sequence[str], schema: Schema | None, told: str | None) -> str:
@@ -209,7 +303,7 @@ def _count_column(path: Path, names: Sequence[str], schema: Schema | None, told:
     return max(found, key=len)
 
 
-def _refuse_twice(files: Sequence[_TableFile]) -> None:
+def _refuse_twice(files: Sequence[_Table]) -> None:
     first: dict[frozenset[str], Path] = {}
     for file in files:
         other = first.setdefault(frozenset(file.features), file.path)
@@ -220,7 +314,7 @@ def _refuse_twice(files: Sequence[_TableFile]) -> None:
 
 
 def _vocabularies(
-    files: Sequence[_TableFile], max_modalities: int, advance: Any
+    files: Sequence[_Table], max_modalities: int, advance: Any
 ) -> tuple[list[Feature], list[ColumnNote]]:
     """A categorical feature for each column, with the values that the files have."""
     vocabularies: dict[str, Vocabulary] = {}

@@ -17,9 +17,10 @@ from agglearn.errors import InputError
 from agglearn.records.learn import ColumnNote, learn_feature
 from agglearn.records.options import Coding
 from agglearn.records.survey import ColumnSurvey
+from agglearn.runtime.speech import option
 from agglearn.schema.columns import as_numbers, as_text, distinct, one_array
 from agglearn.schema.features import MAX_MODALITIES, Feature
-from agglearn.schema.rules import Codes, LookUp, Rule
+from agglearn.schema.rules import Codes
 from agglearn.schema.schema import Schema
 from agglearn.tables.table import Array, Scope
 
@@ -50,26 +51,44 @@ def read_numbers(column: Any, name: str, path: Path, rows_before: int) -> Array:
     return numbers.astype(np.int64) if whole.all() else numbers
 
 
+def refuse_fractions(numbers: Sequence[Array], names: Sequence[str], path: Path, rows_before: int) -> None:
+    """Refuse fractions in tables without noise: most often a rate where a sum belongs."""
+    for array, name in zip(numbers, names, strict=True):
+        odd = np.flatnonzero(array != np.floor(array))
+        if not len(odd):
+            continue
+        row, value = rows_before + int(odd[0]) + 1, float(array[odd[0]])
+        rate = name != names[0] and bool(((array >= 0) & (array <= 1)).all())
+        remedy = (
+            "it looks like a rate, and the sum of the label is needed: multiply it by the count"
+            if rate
+            else f"exact tables hold whole numbers: say what was done to them with {option('noise')}"
+        )
+        raise InputError(f"{path}: column {name!r} has {value:g} in row {row}; {remedy}")
+
+
+def is_gap(column: Any) -> bool:
+    """Whether a column has a row without a value."""
+    array = one_array(column)
+    if array.null_count:
+        return True
+    texts = array.dictionary if pa.types.is_dictionary(array.type) else array
+    if not (pa.types.is_string(texts.type) or pa.types.is_large_string(texts.type)):
+        return False
+    return bool(pc.any(pc.is_in(texts, pa.array(["", "NULL", "null", "\\N"], texts.type))).as_py())
+
+
 def encode(feature: Feature, column: Any) -> Codes:
     """Codes of values written as the modality's text, or as they were in the records."""
     values, index = distinct(column)
     texts = as_text(values).to_pylist()
-    raw = feature.rule.encode(_canonical(feature.rule, values))
+    raw = feature.rule.encode(values)
     codes = np.empty(len(texts) + 1, np.uint16)
     codes[-1] = feature.missing_code  # index -1
     for i, text in enumerate(texts):
         absent = feature.missing_code if not text else raw[i]
         codes[i] = feature.code_of.get(text, absent)
     return codes[index]
-
-
-def _canonical(rule: Rule, values: Any) -> Any:
-    """A column of numbers may write 5 as 5.0 where the records had it as 5."""
-    if not isinstance(rule, LookUp) or rule.value_type not in ("integer", "float"):
-        return values
-    numbers, _ = as_numbers(values)
-    texts = as_text(pa.array(numbers, from_pandas=True))
-    return pc.coalesce(texts, as_text(values))
 
 
 class Vocabulary:
@@ -85,7 +104,8 @@ class Vocabulary:
         totals = np.bincount(index[index >= 0], weights=counts[index >= 0], minlength=len(values))
         # Noise may take a count below zero; the value is there all the same.
         weights = np.maximum(np.rint(totals), 1).astype(np.int64)
-        texts = as_text(values)
+        present = np.bincount(index[index >= 0], minlength=len(values)) > 0  # of all that a dictionary lists
+        texts, weights = as_text(values).filter(pa.array(present)), weights[present]
         texts = pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)
         if n_missing:
             texts = pa.concat_arrays([texts, pa.nulls(1, pa.string())])

@@ -17,6 +17,7 @@ from agglearn.errors import InputError
 from agglearn.records.binning import Floats, Ints, even_starts
 from agglearn.schema.columns import as_text, distinct
 from agglearn.schema.features import Encoded
+from agglearn.schema.values import of_one_kind
 
 
 class Rates:
@@ -44,8 +45,12 @@ class Rates:
         """The feature that the column becomes, and what it was learnt on."""
         if not self._counts:
             raise InputError(f"column {self.name!r} has no value in the records held out to encode it")
-        values = sorted(self._counts)
-        counts = np.array([self._counts[v] for v in values], np.int64)
+        found = of_one_kind(list(self._counts))
+        summed: dict[str, Ints] = {}
+        for text, numbers in zip(found[0] if found else self._counts, self._counts.values(), strict=True):
+            summed[text] = summed.get(text, np.zeros(2, np.int64)) + np.array(numbers, np.int64)
+        values = sorted(summed)
+        counts = np.array([summed[v] for v in values], np.int64)
         feature = learn_encoding(self.name, values, counts[:, 0], counts[:, 1], self._missing, modalities)
         return feature, f"{len(values):,} values by count and rate on {counts[:, 0].sum():,} held-out records"
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 from agglearn.errors import InputError
 from agglearn.records.encoding import Rates
 from agglearn.records.grow import growing, grown_schema
-from agglearn.records.learn import ColumnNote, check_told, learn_feature, learn_label
+from agglearn.records.learn import LEFT_OUT, ColumnNote, check_told, learn_feature, learn_label, why_left_out
 from agglearn.records.options import Coding, Split, TargetEncoding
 from agglearn.records.roles import Columns
 from agglearn.records.sources import Source
@@ -96,9 +96,22 @@ def schema_of(
 ) -> Learnt:
     """The schema by what surveys of the columns found; some features may be known already."""
     known = encoded or {}
-    learnt = [known[n] if n in known else learn_feature(surveys[n], coding) for n in names]
+    features: list[Feature] = []
+    notes: list[ColumnNote] = []
+    for name in names:
+        why = None
+        if columns.features is None and name not in known:
+            why = why_left_out(surveys[name], coding)
+        if why is not None:
+            notes.append(ColumnNote(name, LEFT_OUT, 0, surveys[name].missing, why))
+            continue
+        feature, note = known[name] if name in known else learn_feature(surveys[name], coding)
+        features.append(feature)
+        notes.append(note)
+    if not features:
+        raise InputError(f"no feature is left: column {notes[0].name!r} has {notes[0].why}")
     labels = tuple(learn_label(label, surveys.get(label.name)) for label in columns.labels)
-    return Learnt(Schema(tuple(feature for feature, _ in learnt), labels), [note for _, note in learnt])
+    return Learnt(Schema(tuple(features), labels), notes)
 
 
 def _encoded(rate: Rates, modalities: int) -> tuple[Feature, ColumnNote]:

@@ -12,20 +12,25 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from agglearn.errors import InputError
-from agglearn.records.binning import Floats, quantile_cuts, width_cuts
+from agglearn.records.binning import Floats, Ints, quantile_cuts, width_cuts
 from agglearn.records.options import Coding
 from agglearn.records.roles import matches
 from agglearn.records.survey import ColumnSurvey
 from agglearn.runtime.speech import option, words
 from agglearn.schema.features import Binned, Categorical, Cut, Feature
 from agglearn.schema.schema import Label, some
+from agglearn.schema.values import key, of_one_kind, same_value
 
 _FEW = 20  # so few distinct integers are taken for categories
 _CODE_NAME = re.compile(r"(^|[_\-. ])(u?id|ids|code|zip|zipcode|postcode|(hash|cat)[_-]?\d*)$", re.IGNORECASE)
-_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}")
 _MOSTLY = 0.9
+_ENOUGH = 50  # records: among fewer, different values are no sign of an identifier
 
 _RECORDS_A_BIN, _FEWEST_BINS, _MOST_BINS = 25, 10, 20  # see usual_bins
+
+
+LEFT_OUT = "left out"
+"""The kind of a column that is no feature."""
 
 
 @dataclass(frozen=True)
@@ -59,12 +64,29 @@ def learn_feature(survey: ColumnSurvey, coding: Coding) -> tuple[Feature, Column
     return _categorical(survey, coding, why)
 
 
+def why_left_out(survey: ColumnSurvey, coding: Coding) -> str | None:
+    """Why a column that nobody named is no feature: its values point at single records. None if it is one.
+
+    An identifier would put every record into a cell of its own, with its label; so would a time.
+    """
+    if survey.name in coding.edges or matches(survey.name, (*coding.categorical, *coding.numeric)):
+        return None
+    present = survey.rows - survey.missing
+    if survey.value_type == "timestamp":
+        what = "a time"
+    elif survey.n_distinct > _MOSTLY * present >= _MOSTLY * _ENOUGH and not _is_quantity(survey)[0]:
+        what = f"{survey.n_distinct:,} values in {present:,} records, an identifier"
+    else:
+        return None
+    return f"{what} (to have it as a feature, name it: {option('categorical', survey.name)})"
+
+
 def learn_label(label: Label, survey: ColumnSurvey | None) -> Label:
     """The label with its negative value, where there is just one."""
-    if survey is None:
+    if survey is None or label.positive is None:
         return label
-    others = [text for text in survey.texts()[0] if text.strip() != label.positive]
-    return replace(label, negative=others[0].strip()) if len(others) == 1 else label
+    others = {key(t) or t.strip(): t.strip() for t in survey.texts()[0] if not same_value(t, label.positive)}
+    return replace(label, negative=next(iter(others.values()))) if len(others) == 1 else label
 
 
 def check_told(coding: Coding, names: Sequence[str]) -> None:
@@ -114,9 +136,6 @@ def _text_reason(survey: ColumnSurvey) -> str:
             f"{odd:,} of {present:,} values are not numbers, so all are read as text "
             f"({_told('numeric', survey)})"
         )
-    if survey.n_distinct > _MOSTLY * present and present > 100:
-        leave = option("exclude")
-        return f"text, nearly every value different (an identifier? leave it out with {leave})"
     return "text"
 
 
@@ -132,13 +151,10 @@ def _looks_hashed(values: Floats) -> bool:
 
 
 def _categorical(survey: ColumnSurvey, coding: Coding, why: str) -> tuple[Feature, ColumnNote]:
-    texts, counts = survey.texts()
+    texts, counts, value_type, merged = _vocabulary(survey)
     by_count = np.argsort(-counts, kind="stable")
     keep = by_count[counts[by_count] >= coding.min_modality_count][: coding.max_modalities]
     folded = len(texts) - len(keep)
-    value_type = survey.value_type
-    if value_type in ("string", "float") and all(_INTEGER.fullmatch(t) for t in texts):
-        value_type = "integer"  # read from text, or with gaps from pandas
     feature = Categorical(
         name=survey.name,
         values=tuple(texts[i] for i in np.sort(keep)),
@@ -150,7 +166,23 @@ def _categorical(survey: ColumnSurvey, coding: Coding, why: str) -> tuple[Featur
         share = counts[by_count][len(keep) :].sum() / max(counts.sum(), 1)
         more = "" if survey.exact else "more than "
         why += f"; {more}{folded:,} rare values folded into one ({share:.1%} of the records)"
+    if merged:
+        why += f"; {merged:,} of its writings are other ways to write the same value"
     return feature, _note(feature, survey, why)
+
+
+def _vocabulary(survey: ColumnSurvey) -> tuple[list[str], Ints, str, int]:
+    """The values of a column with their counts, their type, and how many writings were of another's value."""
+    texts, counts = survey.texts()
+    found = of_one_kind(texts) if survey.value_type in ("string", "integer", "float", "boolean") else None
+    if found is None:
+        return texts, counts, survey.value_type, 0
+    written, value_type = found
+    order = sorted(set(written)) if value_type == "boolean" else written  # numbers are in order already
+    summed: dict[str, int] = dict.fromkeys(order, 0)
+    for text, n in zip(written, counts.tolist(), strict=True):
+        summed[text] += n
+    return list(summed), np.array(list(summed.values()), np.int64), value_type, len(texts) - len(summed)
 
 
 def usual_bins(records: int) -> int:

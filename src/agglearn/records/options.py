@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from agglearn.errors import InputError
-from agglearn.runtime.options import as_names, at_least
+from agglearn.runtime.options import as_names, at_least, check_bounds, check_seed
 
 TRAIN = "train"
 BINNINGS = ("quantile", "width")
@@ -67,6 +67,11 @@ class Coding:
             raise InputError(f"binning {self.binning!r} is not {' or '.join(BINNINGS)}")
         at_least(2, bins=self.bins, max_modalities=self.max_modalities)
         at_least(1, min_modality_count=self.min_modality_count)
+        check_bounds(
+            bins=self.bins,
+            max_modalities=self.max_modalities,
+            min_modality_count=self.min_modality_count,
+        )
 
 
 @dataclass(frozen=True)
@@ -79,6 +84,7 @@ class TargetEncoding:
 
     def __post_init__(self) -> None:
         at_least(2, encoding_modalities=self.modalities)
+        check_bounds(encoding_modalities=self.modalities)
 
 
 @dataclass(frozen=True)
@@ -90,6 +96,7 @@ class Split:
 
     def __post_init__(self) -> None:
         check_split(self.shares)
+        check_seed(self.seed)
 
 
 def check_split(shares: Mapping[str, float]) -> None:

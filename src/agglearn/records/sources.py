@@ -24,8 +24,10 @@ import pyarrow.parquet as pq
 
 from agglearn.errors import InputError
 from agglearn.records.options import ReadOptions
+from agglearn.records.rows import are_records, is_record, table_of_records
 from agglearn.runtime.speech import option
-from agglearn.schema.columns import check_supported
+from agglearn.schema.columns import check_supported, plain_batch, plain_type
+from agglearn.schema.places import marked, ragged_line
 from agglearn.schema.schema import some
 
 BATCH_ROWS = 1 << 18
@@ -80,7 +82,11 @@ def to_arrow(data: Any) -> Any:
 
     if isinstance(data, pa.RecordBatch):
         data = pa.Table.from_batches([data])
-    if isinstance(data, dict):
+    if is_record(data):
+        data = table_of_records([data])
+    elif are_records(data):
+        data = table_of_records(data)
+    elif isinstance(data, dict):
         data = _table_of_dict(data)
     if not isinstance(data, pa.Table):
         if hasattr(data, "columns"):  # narwhals would refuse it in many lines
@@ -146,7 +152,8 @@ class FrameSource:
     def batches(self, columns: Sequence[str]) -> Iterator[Any]:
         for name in columns:
             check_supported(name, self.table.schema.field(name).type)
-        yield from self.table.select(list(columns)).to_batches(max_chunksize=BATCH_ROWS)
+        for batch in self.table.select(list(columns)).to_batches(max_chunksize=BATCH_ROWS):
+            yield plain_batch(batch)
 
 
 class SpooledSource:
@@ -158,13 +165,13 @@ class SpooledSource:
         _unique(reader.schema.names, "the reader")
         # Dictionaries may change from batch to batch, which a file cannot hold: spool plain values.
         fields = [
-            pa.field(f.name, f.type.value_type if pa.types.is_dictionary(f.type) else f.type)
+            pa.field(f.name, plain_type(f.type.value_type if pa.types.is_dictionary(f.type) else f.type))
             for f in reader.schema
         ]
         self._schema = pa.schema(fields)
         with pa.ipc.new_file(self._file.name, self._schema) as writer:
             for batch in reader:
-                writer.write_batch(_cast(batch, self._schema))
+                writer.write_batch(_cast(plain_batch(batch), self._schema))
                 self._rows += batch.num_rows
 
     @property
@@ -201,7 +208,7 @@ def expand(patterns: Iterable[str]) -> list[Path]:
             raise InputError(f"{pattern} holds tables or a model of ours: records are needed here")
         if os.path.isdir(path):
             found = sorted(p for p in path.rglob("*") if p.is_file() and _format(p))
-            found = [p for p in found if not _hidden(p.relative_to(path))]
+            found = [p for p in found if not _hidden(p.relative_to(path)) and not _ours(p, path)]
             if not found:
                 raise InputError(f"folder {pattern} holds no CSV, Parquet or Arrow file")
         elif os.path.exists(path):
@@ -212,6 +219,11 @@ def expand(patterns: Iterable[str]) -> list[Path]:
                 raise InputError(f"{pattern} does not exist")
         files += found
     return files
+
+
+def _ours(path: Path, top: Path) -> bool:
+    """Whether a file is part of tables or a model that were written below the folder of records."""
+    return any((above / "manifest.json").is_file() for above in path.parents if above.is_relative_to(top))
 
 
 def _hidden(path: Path) -> bool:
@@ -253,12 +265,17 @@ class FileSource:
 
     def batches(self, columns: Sequence[str]) -> Iterator[Any]:
         for path in self.paths:
-            with _explained(path):
-                yield from _READERS[_format(path) or "csv"](path, list(columns), self.options)
+            kind = _format(path) or "csv"
+            text = (_separator(path, self.options), self.options.encoding) if kind == "csv" else ("", "")
+            first = 0
+            with _explained(path, *text):
+                for batch in _READERS[kind](path, list(columns), self.options):
+                    yield marked(batch, str(path), first, *text)
+                    first += batch.num_rows
 
 
 @contextmanager
-def _explained(path: Path) -> Iterator[None]:
+def _explained(path: Path, separator: str = "", encoding: str = "") -> Iterator[None]:
     """Turn what a reader raises into a line that names the file."""
     try:
         yield
@@ -268,7 +285,8 @@ def _explained(path: Path) -> Iterator[None]:
         text = one_line(error)
         if "UTF8" in text or "codec" in text:
             raise _not_utf8(path) from None
-        raise InputError(f"{path}: {text}") from None
+        ragged = ragged_line(str(path), separator, encoding) if separator and "columns" in text else None
+        raise InputError(f"{path}: {ragged or text}") from None
     except OSError as error:
         raise InputError(f"{path} cannot be read ({error.strerror or one_line(error)})") from None
     except (LookupError, EOFError, csv.Error) as error:
@@ -298,6 +316,16 @@ def _look(path: Path, options: ReadOptions) -> tuple[list[str], int | None]:
         return _csv_header(path, options), None
 
 
+def check_encoding(name: str) -> None:
+    """Refuse what is no encoding of text, though Python has it by a name as it has those."""
+    try:
+        text = codecs.lookup(name)._is_text_encoding
+    except (LookupError, ValueError):
+        text = False
+    if not text or "\0" in name:
+        raise InputError(f"{option('encoding', repr(name))} is no encoding of text: one is latin-1")
+
+
 def _csv_header(path: Path, options: ReadOptions) -> list[str]:
     head = _head(path, options)
     if not head.strip():
@@ -310,6 +338,7 @@ def _head(path: Path, options: ReadOptions) -> str:
     """The beginning of a text file, long enough for its header."""
     with pa.input_stream(path, compression="detect") as stream:
         data: bytes = stream.read(_HEAD)
+    check_encoding(options.encoding)
     # A decoder that bears a character cut in two at the end.
     return codecs.getincrementaldecoder(options.encoding)().decode(data).removeprefix("\ufeff")
 
@@ -374,7 +403,8 @@ def _read_parquet(path: Path, columns: list[str], options: ReadOptions) -> Itera
     text = [n for n in columns if pa.types.is_string(schema.field(n).type)]
     # Text stays as the dictionary it is stored with: a lookup per distinct value, not per record.
     file = pq.ParquetFile(path, read_dictionary=text)
-    yield from file.iter_batches(batch_size=BATCH_ROWS, columns=columns)
+    for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=columns):
+        yield plain_batch(batch)
 
 
 def _open_arrow(path: Path) -> Any:
@@ -394,7 +424,7 @@ def _read_arrow(path: Path, columns: list[str], options: ReadOptions) -> Iterato
             whole = reader
         for batch in whole:
             for start in range(0, batch.num_rows, BATCH_ROWS):
-                yield batch.slice(start, BATCH_ROWS).select(columns)
+                yield plain_batch(batch.slice(start, BATCH_ROWS).select(columns))
 
 
 _READERS = {"csv": _read_csv, "parquet": _read_parquet, "arrow": _read_arrow}

@@ -1,9 +1,10 @@
 """Safe files: a folder with a manifest and checksummed files, written whole or not at all.
 
-A folder is prepared under a temporary name beside its target, synced, and renamed: a writer that is killed
-leaves the old one or the new one, which may have to be put back from where it stepped aside. Every file's
-SHA-256 stands in the manifest, and the manifest carries its own, so a truncated or edited file is
-noticed. Reading parses JSON, Arrow and Parquet and runs no code.
+A folder is prepared under a temporary name beside its target, synced, and put in the target's place in one
+step. Where the system cannot exchange two folders at once, the old one steps aside for a moment: should the
+writer be killed in that moment, whoever comes next puts it back. Every file's SHA-256 stands in the manifest,
+and the manifest carries its own, so a truncated or edited file is noticed. Reading parses JSON, Arrow and
+Parquet and runs no code.
 """
 
 from __future__ import annotations
@@ -16,18 +17,37 @@ import json
 import os
 import re
 import shutil
+import stat
 from collections.abc import Iterator, Mapping
+from math import prod
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from agglearn.errors import AgglearnError, InputError, StoreError
+from agglearn.runtime.arrays import from_numpy, to_numpy
+from agglearn.runtime.declared import listed, mapping, whole
+from agglearn.runtime.exchange import exchange
+from agglearn.runtime.memory import require
 
 MANIFEST = "manifest.json"
+DAMAGED = (
+    AgglearnError,
+    ArithmeticError,
+    LookupError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    RecursionError,
+    pa.ArrowException,
+)
+"""What reading a damaged folder may raise."""
+
+_MOST_DIGITS = 19
+_ASIDE = "old"  # part of the name of a folder that has stepped aside
 
 
 @contextlib.contextmanager
@@ -78,15 +98,44 @@ def refuse_foreign(target: Path, format_name: str) -> None:
         raise StoreError(f"{target} exists and is not ours to overwrite: remove it or name another output")
 
 
-def _sweep_leftovers(target: Path) -> None:
-    """Remove what a killed writer of the same target left behind."""
-    for path in target.parent.glob(f".{glob.escape(target.name)}.*.tmp"):
+def _leftovers(target: Path) -> list[Path]:
+    """What killed writers of the same target left behind."""
+    found = []
+    for path in sorted(target.parent.glob(f".{glob.escape(target.name)}.*.tmp")):
         pid = re.search(r"\.(\d+)\.tmp$", path.name)
         if pid and not _alive(int(pid[1])):
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path, ignore_errors=True)
-            else:
-                path.unlink(missing_ok=True)
+            found.append(path)
+    return found
+
+
+def _sweep_leftovers(target: Path) -> None:
+    """Remove what killed writers left behind, once there is nothing to put back."""
+    for path in _leftovers(target):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def tidy(folder: Path) -> None:
+    """Put back, then remove, what killed writers of anything in a folder left behind."""
+    for path in sorted(folder.glob(".*.tmp")):
+        named = re.fullmatch(rf"\.(.+?)(?:\.{_ASIDE})?\.\d+\.tmp", path.name)
+        if named:
+            put_back(folder / named[1])
+            _sweep_leftovers(folder / named[1])
+
+
+def put_back(target: Path) -> None:
+    """Put back a folder that had stepped aside when its writer was killed."""
+    target = Path(os.path.realpath(target))
+    if target.exists() or not target.parent.is_dir():
+        return
+    for path in _leftovers(target):
+        if path.name.startswith(f".{target.name}.{_ASIDE}."):
+            with contextlib.suppress(OSError):  # someone else has put it back
+                path.rename(target)
+            return
 
 
 def _alive(pid: int) -> bool:
@@ -106,24 +155,19 @@ def _replace(work: Path, target: Path) -> None:
     if not target.exists():
         work.rename(target)
         return
-    # A folder cannot be renamed over another: the old one steps aside first.
-    old = target.parent / f".{target.name}.old.{os.getpid()}.tmp"
-    target.rename(old)
-    work.rename(target)
-    shutil.rmtree(old, ignore_errors=True)
-
-
-def put_back(target: Path) -> None:
-    """Put a folder back that stepped aside for a new one, if its writer was killed at that very moment."""
-    target = Path(os.path.realpath(target))
-    if target.exists():
+    if exchange(work, target):
+        shutil.rmtree(work, ignore_errors=True)
         return
-    for old in target.parent.glob(f".{glob.escape(target.name)}.old.*.tmp"):
-        pid = re.search(r"\.(\d+)\.tmp$", old.name)
-        if pid and not _alive(int(pid[1])):
-            with contextlib.suppress(OSError):  # another reader may have been quicker
-                old.rename(target)
-            return
+    # A folder cannot be renamed over another: the old one steps aside, and comes back if that fails.
+    old = target.parent / f".{target.name}.{_ASIDE}.{os.getpid()}.tmp"
+    target.rename(old)
+    try:
+        work.rename(target)
+    except BaseException:
+        old.rename(target)
+        raise
+    _sync(target.parent)
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def _sync(path: Path) -> None:
@@ -148,6 +192,7 @@ def new_file(target: Path) -> Iterator[Path]:
             yield work
             _sync(work)
             os.replace(work, target)
+            _sync(target.parent)
         finally:
             with contextlib.suppress(OSError):
                 work.unlink()
@@ -160,18 +205,50 @@ def write_text(target: Path, text: str) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object."""
+    """Read a JSON object: of numbers that any program holds, and of text that can be written again."""
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        data = _read(path)
     except FileNotFoundError:
         raise StoreError(f"{path} does not exist") from None
     except OSError as error:
         raise StoreError(f"{path} cannot be read ({error.strerror})") from None
+    try:
+        document = json.loads(data.decode("utf-8"), parse_int=_whole_number)
+        json.dumps(document, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
         raise StoreError(f"{path} is not JSON: it is damaged or not one of ours") from None
     if not isinstance(document, dict):
         raise StoreError(f"{path} is not a JSON object: it is damaged or not one of ours")
     return document
+
+
+def _whole_number(digits: str) -> int:
+    if len(digits) > _MOST_DIGITS:
+        raise ValueError("a number of too many digits")
+    return int(digits)
+
+
+def _read(path: Path) -> bytes:
+    """The bytes of a file, which must be one: to open a pipe is to wait, and a device may never end."""
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
+    with os.fdopen(descriptor, "rb") as file:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(errno.EINVAL, "not a file")
+        require(2 * found.st_size, str(path), "give the machine more memory")
+        return file.read()
+
+
+def within(folder: Path, name: Any) -> Path:
+    """The path of a file that a manifest names: in its folder, and no link that leads out of it."""
+    if not isinstance(name, str) or "\0" in name:
+        raise StoreError(f"{folder} names {name!r} as one of its files: it is damaged")
+    parts = Path(name).parts
+    path = folder / name
+    outside = not parts or os.path.isabs(name) or ".." in parts
+    if outside or os.path.realpath(path) != os.path.join(os.path.realpath(folder), *parts):
+        raise StoreError(f"{folder} names {name!r}, which is not a file of its own: it is damaged")
+    return path
 
 
 def _digest(data: bytes) -> str:
@@ -229,18 +306,28 @@ def write_parquet(folder: Path, name: str, table: Any) -> str:
     """Write one Parquet file and return its checksum."""
     path = folder / name
     path.parent.mkdir(exist_ok=True)
-    pq.write_table(table, path, compression="zstd")
+    with open(path, "wb") as file:  # Arrow itself opens no name that is not in UTF-8
+        pq.write_table(table, file, compression="zstd")
     return _digest(path.read_bytes())
 
 
-def read_parquet(folder: Path, name: str, sha256: str) -> Any:
-    """Read one Parquet file, verified by its checksum."""
-    return pq.read_table(pa.BufferReader(_verified(folder / name, sha256)))
+def read_parquet(folder: Path, name: str, sha256: str, most_rows: int) -> Any:
+    """Read one Parquet file of so many rows at most, verified by its checksum."""
+    # Not read_table: that loads pyarrow's data sets, and pandas with them, for a second.
+    file = pq.ParquetFile(pa.BufferReader(_verified(folder, name, sha256)))
+    rows = file.metadata.num_rows
+    if rows > most_rows:  # a few bytes can stand for any number of them
+        raise StoreError(
+            f"{folder / name} has {rows:,} rows, and the table has {most_rows:,} cells: it is damaged"
+        )
+    # By this thread alone: a small command then has no others that may outlive it.
+    return file.read(use_threads=False)
 
 
-def _verified(path: Path, sha256: str) -> bytes:
+def _verified(folder: Path, name: Any, sha256: Any) -> bytes:
+    path = within(folder, name)
     try:
-        data = path.read_bytes()
+        data = _read(path)
     except OSError:
         raise StoreError(f"{path} is missing: the folder is not whole") from None
     if _digest(data) != sha256:
@@ -253,8 +340,8 @@ def write_arrays(folder: Path, name: str, arrays: Mapping[str, npt.NDArray[Any]]
     entries = {}
     for key, array in arrays.items():
         path = folder / f"{name}-{key}.arrow"
-        column = pa.table({key: pa.array(np.ascontiguousarray(array).reshape(-1))})
-        with pa.ipc.new_file(str(path), column.schema) as writer:
+        column = pa.table([from_numpy(array)], names=[key])
+        with open(path, "wb") as file, pa.ipc.new_file(file, column.schema) as writer:
             writer.write_table(column)
         entries[key] = {"file": path.name, "shape": array.shape, "sha256": _digest(path.read_bytes())}
     return entries
@@ -263,11 +350,13 @@ def write_arrays(folder: Path, name: str, arrays: Mapping[str, npt.NDArray[Any]]
 def read_arrays(folder: Path, entries: Mapping[str, Any]) -> dict[str, npt.NDArray[Any]]:
     """Read the arrays that :func:`write_arrays` wrote, verified by their checksums."""
     arrays = {}
-    for key, entry in entries.items():
-        data = _verified(folder / entry["file"], entry["sha256"])
+    for key, entry in mapping(entries, "arrays").items():
+        data = _verified(folder, entry["file"], entry["sha256"])
+        shape = tuple(whole(n, "a shape") for n in listed(entry["shape"], "a shape"))
+        require(8 * prod(shape), f"array {key} of {folder}", "give the machine more memory")
         with pa.ipc.open_file(pa.BufferReader(data)) as reader:
-            column = reader.read_all().column(0).combine_chunks()
-        arrays[key] = column.to_numpy(zero_copy_only=False).reshape(entry["shape"]).copy()
+            column = reader.read_all().column(0)
+        arrays[key] = to_numpy(column).reshape(shape).copy()
     return arrays
 
 

@@ -1,6 +1,7 @@
 """A limit on memory, asked before anything large is made.
 
-The limit is half of what the machine has free, or what ``AGGLEARN_MEMORY`` says (``8GiB``, ``500MB``).
+The limit is half of what can still be had (of the machine, the container, or below ``ulimit -v``), or what
+``AGGLEARN_MEMORY`` says (``8GiB``, ``500MB``).
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from pathlib import Path
 
 from agglearn.errors import InputError, TooLargeError
 
-_UNITS = {"": 1, "K": 10, "M": 20, "G": 30, "T": 40}
+_PLENTY = 1 << 60
+_LEAST = 1 << 26
+_SIZE = r"\s*(\d{1,20}(?:\.\d{0,9})?(?:e\d{1,2})?)\s*([KMGT]?)(i?B)?\s*"
 
 
 def limit() -> int:
@@ -20,10 +23,36 @@ def limit() -> int:
     setting = os.environ.get("AGGLEARN_MEMORY")
     if setting:
         return parse_size(setting)
-    return max(_free() // 2, 1 << 28)
+    return max(_free() // 2, _LEAST)
 
 
 def _free() -> int:
+    """Bytes that can still be had: of the machine, of the container, of the process."""
+    return max(min(_of_machine(), _of_container(), _of_process()), 0)
+
+
+def _of_container() -> int:
+    """Bytes left below the limit of a control group."""
+    with contextlib.suppress(OSError, ValueError):
+        group = Path("/sys/fs/cgroup")
+        allowed = (group / "memory.max").read_text().strip()
+        return int(allowed) - int((group / "memory.current").read_text())
+    return _PLENTY
+
+
+def _of_process() -> int:
+    """Bytes left below the limit of the address space (``ulimit -v``)."""
+    with contextlib.suppress(ImportError, OSError, ValueError):
+        import resource
+
+        allowed = resource.getrlimit(resource.RLIMIT_AS)[0]
+        if allowed != resource.RLIM_INFINITY:
+            taken = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+            return allowed - taken
+    return _PLENTY
+
+
+def _of_machine() -> int:
     """Bytes the machine can still give, counting what it only keeps as a cache."""
     with contextlib.suppress(OSError):
         found = re.search(r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text())
@@ -36,12 +65,13 @@ def _free() -> int:
 
 
 def parse_size(text: str) -> int:
-    """Bytes of a size such as ``8GiB``, ``500MB`` or ``1e9``."""
-    match = re.fullmatch(r"\s*(\d+(?:\.\d*)?(?:e\d+)?)\s*([KMGT]?)(i?B)?\s*", text, re.IGNORECASE)
+    """Bytes of a size such as ``8GiB``, ``500MB`` (a million each; ``M`` and ``MiB`` are 2^20) or ``1e9``."""
+    match = re.fullmatch(_SIZE, text, re.IGNORECASE)
     if not match:
         raise InputError(f"AGGLEARN_MEMORY={text!r} is not a size: write one like 8GiB or 500MB")
-    unit = match[2].upper()
-    return int(float(match[1]) * (1 << _UNITS[unit] if unit else 1))
+    power = " KMGT".index(match[2].upper() or " ")
+    base = 1000 if (match[3] or "").upper() == "B" else 1024
+    return int(float(match[1]) * base**power)
 
 
 def size(n_bytes: float) -> str:

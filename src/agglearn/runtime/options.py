@@ -33,6 +33,42 @@ def with_keywords(options: _Options, keywords: Mapping[str, Any], caller: str) -
     return replace(options, **keywords)
 
 
+BOUNDS: dict[str, tuple[float, float]] = {
+    "bins": (2, 65_000),
+    "cells": (1, 1e12),
+    "chains": (2, 1e9),
+    "checkpoint_every": (0, 1e9),
+    "encoding_modalities": (2, 65_000),
+    "floor": (0, 1e15),
+    "hash_size": (2, 2**40),
+    "iterations": (1, 1e7),
+    "lambda_mu": (0, 1e12),
+    "lambda_theta": (0, 1e12),
+    "max_modalities": (2, 65_532),
+    "min_count": (1, 1e15),
+    "min_modality_count": (1, 1e15),
+    "records": (1, 1e10),
+    "rows": (0, 1e15),
+    "size": (1, 8),
+    "suggest": (0, 10_000),
+    "test_share": (0, 1),
+    "threads": (1, 1024),
+    "tolerance": (0, 1e6),
+}
+"""The least and the most that an option of a number may be."""
+
+
+def check_bounds(**values: float | str | None) -> None:
+    """Refuse numbers that are out of bounds, or none at all; None and words are for others to judge."""
+    for name, value in values.items():
+        if value is None or isinstance(value, str):
+            continue
+        least, most = BOUNDS[name]
+        if not least <= value <= most:  # nor is NaN
+            side = f"at most {most:,.12g}" if value > least else f"at least {least:,.12g}"
+            raise InputError(f"{option(name, f'{value:,.12g}'.replace(',', ''))} is out of bounds: {side}")
+
+
 def at_least(least: int, what: str = "few", **values: int | None) -> None:
     """Refuse an option below the least value that makes sense; None is none."""
     for name, value in values.items():

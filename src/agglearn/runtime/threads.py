@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from agglearn.errors import InputError
+from agglearn.runtime.options import check_bounds
 
 
 def thread_count(threads: int | None = None) -> int:
@@ -17,6 +18,7 @@ def thread_count(threads: int | None = None) -> int:
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if threads < 1:
         raise InputError(f"threads {threads} must be at least 1")
+    check_bounds(threads=threads)
     return threads
 
 

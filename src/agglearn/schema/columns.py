@@ -2,7 +2,7 @@
 
 Records of one schema come as CSV text today and as a typed frame tomorrow. Everything downstream
 compares values by their canonical text (``5``, ``true``, ``2024-01-31``), which does not depend on
-the type that carried them.
+the type that carried them, and numbers that are text by their key (:mod:`.values`).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from agglearn.errors import InputError
 from agglearn.runtime.speech import option
+from agglearn.schema.values import WHOLE_DIGITS, float_text
 
 Column: TypeAlias = Any  # pa.Array or pa.ChunkedArray: pyarrow ships no types
 
@@ -49,12 +50,52 @@ def value_type(arrow_type: Any) -> str:
 
 def check_supported(name: str, arrow_type: Any) -> None:
     """Refuse a column whose values are neither scalars of a known kind nor text."""
+    arrow_type = plain_type(arrow_type)
     t = arrow_type.value_type if pa.types.is_dictionary(arrow_type) else arrow_type
     if pa.types.is_nested(t) or any(unfit(t) for unfit in _UNFIT):
         raise InputError(
             f"column {name!r} has type {t}, which is neither a category nor a number: "
             f"leave it out with {option('exclude')}, or turn it into text"
         )
+
+
+def plain_type(arrow_type: Any) -> Any:
+    """The type that a column is read as: what wraps or merely stores values differently is taken off."""
+    if isinstance(arrow_type, pa.BaseExtensionType):
+        return (
+            pa.string() if arrow_type.extension_name == "arrow.uuid" else plain_type(arrow_type.storage_type)
+        )
+    if pa.types.is_run_end_encoded(arrow_type):
+        return plain_type(arrow_type.value_type)
+    if pa.types.is_string_view(arrow_type) or pa.types.is_null(arrow_type):
+        return pa.string()
+    if pa.types.is_dictionary(arrow_type) and plain_type(arrow_type.value_type) != arrow_type.value_type:
+        return plain_type(arrow_type.value_type)
+    return arrow_type
+
+
+def plain_column(column: Column) -> Any:
+    """The column in its plain type: UUID as text, JSON as its text, views and runs as what they show."""
+    array = one_array(column)
+    wanted = plain_type(array.type)
+    if wanted == array.type:
+        return column
+    if isinstance(array.type, pa.BaseExtensionType):
+        if array.type.extension_name == "arrow.uuid":
+            return pa.array([None if v is None else str(v) for v in array.to_pylist()], pa.string())
+        return plain_column(array.storage)
+    if pa.types.is_run_end_encoded(array.type):
+        return plain_column(pc.run_end_decode(array))
+    if pa.types.is_dictionary(array.type):
+        return plain_column(plain_column(array.dictionary).take(array.indices))
+    return array.cast(wanted)
+
+
+def plain_batch(batch: Any) -> Any:
+    """A record batch, each column in its plain type."""
+    if all(plain_type(field.type) == field.type for field in batch.schema):
+        return batch
+    return pa.RecordBatch.from_arrays([plain_column(c) for c in batch.columns], names=batch.schema.names)
 
 
 def one_array(column: Column) -> Any:
@@ -97,9 +138,15 @@ def _float_text(array: Any) -> Any:
     missing = pc.or_kleene(array.is_null(), pc.is_nan(array))
     array = pc.if_else(missing, pa.scalar(None, pa.float64()), array)
     # Integers with gaps arrive as floats from pandas: 5.0 must still be the category "5".
-    whole = pc.and_(pc.equal(pc.floor(array), array), pc.less(pc.abs(array), _LARGEST_EXACT_FLOAT))
+    size = pc.abs(array)
+    whole = pc.and_(pc.equal(pc.floor(array), array), pc.less(size, _LARGEST_EXACT_FLOAT))
     integers = pc.if_else(whole, array, pa.scalar(None, pa.float64())).cast(pa.int64())
-    return pc.coalesce(integers.cast(pa.string()), array.cast(pa.string()))
+    texts = pc.coalesce(integers.cast(pa.string()), array.cast(pa.string()))
+    large = pc.and_(pc.greater_equal(size, _LARGEST_EXACT_FLOAT), pc.less(size, WHOLE_DIGITS))
+    if not pc.any(large).as_py():
+        return texts
+    written = [float_text(v) if v is not None else None for v in pc.if_else(large, array, None).to_pylist()]
+    return pc.coalesce(pa.array(written, pa.string()), texts)
 
 
 def as_numbers(column: Column) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
@@ -135,6 +182,7 @@ def _parse(array: Any) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
     for i, text in enumerate(dictionary.to_pylist()):
         try:
             values[i] = float(text)
+            bad[i] = "_" in text  # Python reads 1_000, and nobody writes it
         except ValueError:
             bad[i] = True
     return values[index], bad[index]

@@ -22,10 +22,12 @@ import numpy as np
 import pyarrow as pa
 
 from agglearn.errors import SchemaError
+from agglearn.runtime.declared import finite, listed, text, truth, whole
 from agglearn.runtime.display import WIDTH, clip
 from agglearn.runtime.speech import option
 from agglearn.schema.columns import Column
 from agglearn.schema.rules import Codes, Cut, Cuts, LookUp, Rule
+from agglearn.schema.values import float_text, is_whole, number_text
 
 __all__ = [
     "KINDS",
@@ -58,12 +60,26 @@ VALUE_TYPES = {
 
 def _texts(document: Mapping[str, Any], key: str) -> tuple[str, ...]:
     """A list of different texts."""
-    if not isinstance(document[key], list):
-        raise ValueError(f"feature {document['name']!r}: {key} is not a list")
-    texts = tuple(str(v) for v in document[key])
+    what = f"feature {document['name']!r}: {key}"
+    texts = tuple(as_written(value, what) for value in listed(document[key], what))
     if len(set(texts)) != len(texts):
         raise ValueError(f"feature {document['name']!r} lists one of its {key} twice")
     return texts
+
+
+def as_written(value: Any, what: str) -> str:
+    """A value that whoever wrote the file by hand may have left a number."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float):
+        return float_text(finite(value, what))
+    return text(value, what)
+
+
+def _missing(document: Mapping[str, Any]) -> bool:
+    return truth(document.get("missing", False), "missing")
 
 
 def _special(name: str, taken: set[str]) -> str:
@@ -143,7 +159,7 @@ class Categorical(_Feature):
     Attributes
     ----------
     values
-        The vocabulary, as canonical text.
+        The vocabulary, as canonical text. A number in it is that number, however a record writes it.
     value_type
         What the values were before they became text: string, integer, boolean, float, date, time
         or timestamp.
@@ -176,14 +192,16 @@ class Categorical(_Feature):
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Categorical:
         """The feature that :meth:`to_json` wrote."""
-        name, values = document["name"], _texts(document, "values")
+        name, values = text(document["name"], "a name"), _texts(document, "values")
         value_type = document.get("value_type", "string")
-        if value_type not in VALUE_TYPES:
+        if not isinstance(value_type, str) or value_type not in VALUE_TYPES:
             raise ValueError(f"feature {name!r} has values of unknown type {value_type!r}")
-        if value_type == "integer" and any(v != str(int(v)) for v in values):
+        if value_type == "integer" and not all(v == number_text(v) and is_whole(v) for v in values):
             raise ValueError(f"feature {name!r} has a value that is not written as an integer")
-        other = bool(document.get("other", False))
-        return cls(str(name), bool(document["missing"]), values, value_type, other)
+        other, missing = truth(document.get("other", False), "other"), _missing(document)
+        if not values and not other and not missing:
+            raise ValueError(f"feature {name!r} has no modality")
+        return cls(name, missing, values, value_type, other)
 
     def decode(self, codes: Codes, rng: np.random.Generator) -> Any:
         """Raw values of codes, as an Arrow array of the original type where that can hold them."""
@@ -248,15 +266,18 @@ class Binned(_Feature):
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Binned:
         """The feature that :meth:`to_json` wrote; a cut may be its value alone."""
-        cuts = [c if isinstance(c, list) else [c, False] for c in document["cuts"]]
-        edges = [float(value) for value, _ in cuts]
+        written = listed(document["cuts"], "cuts")
+        cuts = [listed(c, "a cut", 2) if isinstance(c, list) else [c, False] for c in written]
+        edges = [float(finite(value, "a cut")) for value, _ in cuts]
         return cls(
-            name=str(document["name"]),
-            missing=bool(document["missing"]),
-            cuts=tuple(Cut(float(value), bool(after)) for value, after in cuts),
-            low=float(document.get("low", edges[0] if edges else 0.0)),
-            high=float(document.get("high", edges[-1] if edges else 0.0)),
-            integer=bool(document.get("integer", False)),
+            name=text(document["name"], "a name"),
+            missing=_missing(document),
+            cuts=tuple(
+                Cut(edge, truth(after, "a cut")) for edge, (_, after) in zip(edges, cuts, strict=True)
+            ),
+            low=float(finite(document.get("low", edges[0] if edges else 0.0), "low")),
+            high=float(finite(document.get("high", edges[-1] if edges else 0.0), "high")),
+            integer=truth(document.get("integer", False), "integer"),
         )
 
     def decode(self, codes: Codes, rng: np.random.Generator) -> Any:
@@ -327,10 +348,11 @@ class Encoded(_Feature):
     def from_json(cls, document: Mapping[str, Any]) -> Encoded:
         """The feature that :meth:`to_json` wrote."""
         groups, values = _texts(document, "groups"), _texts(document, "values")
-        codes = tuple(int(c) for c in document["codes"])
-        if len(codes) != len(values) or not all(0 <= c < len(groups) for c in codes):
-            raise ValueError(f"feature {document['name']!r}: codes do not fit its groups and values")
-        return cls(str(document["name"]), bool(document["missing"]), groups, values, codes)
+        found = listed(document["codes"], "codes", len(values))
+        codes = tuple(whole(code, "a code", 0, len(groups) - 1) for code in found)
+        if not groups:
+            raise ValueError(f"feature {document['name']!r} has no modality")
+        return cls(text(document["name"], "a name"), _missing(document), groups, values, codes)
 
     def decode(self, codes: Codes, rng: np.random.Generator) -> Any:
         """Raw values of codes: one of those that share the code, each as likely."""

@@ -4,7 +4,7 @@ Every kind of feature is one of two rules. Whoever has to apply them elsewhere (
 where they are, a database that is sent SQL, a program in another language) reads these two shapes and needs
 not know of kinds.
 
-- :class:`LookUp`: the text of the value has a code; every other value has a default.
+- :class:`LookUp`: the text of the value, or the number it writes, has a code; any other has a default.
 - :class:`Cuts`: a number has as its code how many cuts lie at or below it.
 
 A code as large as the number of modalities stands for *unknown*, in either.
@@ -20,9 +20,9 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from agglearn.schema.columns import Column, as_numbers, as_text, distinct, one_array, value_type
+from agglearn.schema.columns import Column, as_numbers, as_text, distinct, one_array
+from agglearn.schema.values import by_key, is_whole, key
 
 Codes: TypeAlias = npt.NDArray[np.uint16]
 
@@ -31,7 +31,7 @@ _WIDEST = 1 << 20  # range of integers that are looked up in an array: 2 MiB of 
 
 @dataclass(frozen=True)
 class LookUp:
-    """Codes by the canonical text of a value.
+    """Codes by the canonical text of a value, or by the number or answer that the text is a writing of.
 
     Attributes
     ----------
@@ -56,16 +56,30 @@ class LookUp:
         return len(set(self.codes.values())) == len(self.codes)
 
     @cached_property
+    def by_key(self) -> dict[str, int]:
+        """Codes by what numbers and answers are, however they are written."""
+        return by_key(self.codes)
+
+    def code(self, text: str) -> int:
+        """The code of a value's text."""
+        found = self.codes.get(text)
+        if found is None and self.by_key and (common := key(text)) is not None:
+            found = self.by_key.get(common)
+        return self.default if found is None else found
+
+    @cached_property
     def _integer_codes(self) -> tuple[int, Codes] | None:
         """For integers in a narrow range: the least one, and codes from there."""
-        if self.value_type != "integer" or not self.codes:
+        if not self.codes or len(self.by_key) < len(self.codes):
             return None
-        numbers = [int(v) for v in self.codes]
+        if not all(map(is_whole, self.by_key)):
+            return None
+        numbers = [int(v) for v in self.by_key]
         low, span = min(numbers), max(numbers) - min(numbers) + 1
         if span > _WIDEST or low < -(2**63) or low + span > 2**63:
             return None
         codes = np.full(span + 1, self.default, np.uint16)  # the last one: outside the range
-        codes[np.array(numbers) - low] = list(self.codes.values())
+        codes[np.array(numbers) - low] = list(self.by_key.values())
         return low, codes
 
     def encode(self, column: Column) -> Codes:
@@ -79,12 +93,10 @@ class LookUp:
             # A negative index wraps to a huge unsigned one, so one comparison guards both ends.
             found: Codes = codes[np.minimum(index.view(np.uint64), outside).view(np.int64)]
             return found
-        if self.value_type == "boolean" and value_type(array.type) == "string":
-            array = pc.utf8_lower(as_text(array))  # some tools write True, some true
         values, index = distinct(array)
         texts = as_text(values).to_pylist()
         table = np.empty(len(texts) + 1, np.uint16)
-        table[:-1] = [self.missing if t is None else self.codes.get(t, self.default) for t in texts]
+        table[:-1] = [self.missing if t is None else self.code(t) for t in texts]
         table[-1] = self.missing  # index -1
         return table[index]
 

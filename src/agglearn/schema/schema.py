@@ -6,9 +6,9 @@ so it is frozen, written into every file, and can be given instead of learnt.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -16,13 +16,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from agglearn.errors import InputError, SchemaError
+from agglearn.runtime.declared import listed, mapping, text
 from agglearn.runtime.display import clip, counted, html_table
 from agglearn.runtime.speech import option
 from agglearn.schema.columns import Column, as_text, distinct
-from agglearn.schema.features import KINDS, Feature
+from agglearn.schema.features import KINDS, Feature, as_written
+from agglearn.schema.places import place_of
+from agglearn.schema.values import key, same_value
 
-_TRUE = {"1", "true", "True", "TRUE"}
-_FALSE = {"0", "false", "False", "FALSE"}
 _SHOWN = 4
 _LISTED = 10  # features that a schema shows of itself
 
@@ -52,31 +53,38 @@ class Label:
         other = f"not {self.positive}" if self.negative is None else self.negative
         return pa.array([other, self.positive]).take(pa.array(y.astype(np.int64)))
 
-    def encode(self, column: Column) -> npt.NDArray[np.uint8]:
-        """1 where the record is positive, 0 where it is negative."""
+    def encode(
+        self, column: Column, place: Callable[[int], str] = lambda row: f"record {row + 1}"
+    ) -> npt.NDArray[np.uint8]:
+        """1 where the record is positive, 0 where it is negative; ``place`` says where a record stands."""
         values, index = distinct(column)
         texts = as_text(values).to_pylist()
         present = np.flatnonzero(np.bincount(index + 1, minlength=len(texts) + 1)) - 1
         if any(i < 0 or texts[i] is None for i in present):
             missing = int(np.flatnonzero([i < 0 or texts[i] is None for i in index])[0])
             raise InputError(
-                f"label {self.name!r} is missing in record {missing + 1} of the batch read: "
-                "every record needs a label; leave out those that have none"
+                f"label {self.name!r} is missing in {place(missing)}: every record needs a label; leave out "
+                "those that have none"
             )
         codes = np.zeros(len(texts), np.uint8)
         for i in present:  # a dictionary may list values that no record has
-            codes[i] = self._code(texts[i])
+            code = self._code(texts[i])
+            if code is None:
+                where = place(int(np.flatnonzero(index == i)[0]))
+                raise InputError(
+                    f"label {self.name!r} has the value {texts[i]!r} in {where}, neither 0/1 nor true/false: "
+                    f"name the positive one with {option('positive')}"
+                )
+            codes[i] = code
         return codes[index]
 
-    def _code(self, text: str) -> int:
+    def _code(self, text: str) -> int | None:
         if self.positive is not None:
-            return int(text.strip() == self.positive.strip())
-        if text.strip() in _TRUE or text.strip() in _FALSE:
-            return int(text.strip() in _TRUE)
-        raise InputError(
-            f"label {self.name!r} has the value {text!r}, neither 0/1 nor true/false: "
-            f"name the positive one with {option('positive')}"
-        )
+            return int(same_value(text, self.positive))
+        common = key(text)
+        if common in ("0", "1"):
+            return int(common)
+        return None
 
 
 @dataclass(frozen=True, repr=False)
@@ -166,7 +174,7 @@ class Schema:
         require_columns(self.label_names, batch.schema.names, what="label")
         labels = np.empty((len(self.labels), batch.num_rows), np.uint8)
         for row, label in zip(labels, self.labels, strict=True):
-            row[:] = label.encode(batch.column(label.name))
+            row[:] = label.encode(batch.column(label.name), partial(place_of, batch))
         return labels
 
     def decode(self, codes: npt.NDArray[np.uint16], rng: np.random.Generator) -> Any:
@@ -185,10 +193,14 @@ class Schema:
     def from_json(cls, document: Mapping[str, Any], where: str = "schema") -> Schema:
         """The schema that :meth:`to_json` wrote; ``where`` names the file in errors."""
         try:
-            features = tuple(_feature_from_json(f) for f in document["features"])
-            labels = tuple(_label_from_json(x) for x in document["labels"])
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise SchemaError(f"{where}: not a schema ({type(error).__name__}: {error})") from None
+            features = tuple(_feature_from_json(f) for f in listed(document["features"], "features"))
+            labels = tuple(_label_from_json(x) for x in listed(document["labels"], "labels"))
+            if not labels:
+                raise ValueError("it has no label")
+        except KeyError as error:
+            raise SchemaError(f"{where}: not a schema (it lacks {error.args[0]!r})") from None
+        except (TypeError, ValueError, AttributeError, OverflowError) as error:
+            raise SchemaError(f"{where}: not a schema ({error})") from None
         return cls(features, labels)
 
 
@@ -211,12 +223,15 @@ def require_columns(wanted: Sequence[str], present: Sequence[str], what: str = "
 
 
 def _label_from_json(document: Mapping[str, Any]) -> Label:
+    document = mapping(document, "a label")
     values = [document.get("positive"), document.get("negative")]
-    return Label(str(document["name"]), *(None if v is None else str(v) for v in values))
+    written = [None if v is None else as_written(v, "a value") for v in values]
+    return Label(text(document["name"], "a name"), *written)
 
 
 def _feature_from_json(document: Mapping[str, Any]) -> Feature:
+    document = mapping(document, "a feature")
     name, kind = document["name"], document["kind"]
-    if kind not in KINDS:
+    if not isinstance(kind, str) or kind not in KINDS:
         raise ValueError(f"feature {name!r} is of unknown kind {kind!r}")
     return KINDS[kind].from_json(document)

@@ -12,10 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from agglearn.runtime.options import at_least
+from agglearn.runtime.options import at_least, check_bounds
 from agglearn.schema.features import Feature
 from agglearn.schema.rules import Cuts, LookUp
 from agglearn.schema.schema import Label, Schema
+from agglearn.schema.values import spellings
 from agglearn.sql.dialects import Dialect, dialect_named
 from agglearn.tables.format import table_columns
 from agglearn.tables.scopes import cells_of, shape_of
@@ -71,6 +72,8 @@ def write_queries(
         Leave out cells with fewer records than this.
     """
     at_least(1, "small", min_count=min_count)
+    at_least(2, "small", hash_size=hash_size)
+    check_bounds(min_count=min_count, hash_size=hash_size)
     sql = dialect_named(dialect)
     source = sql.path(source_table)
     columns = {f.name: _feature(f, sql) for f in schema.features}
@@ -198,7 +201,8 @@ def _look_up(column: str, rule: LookUp, texts: Mapping[int, str], written: bool,
     members: dict[str, list[str]] = {text: []} if written else {}
     for value, code in sorted(rule.codes.items(), key=lambda item: item[1]):
         if code != rule.default:
-            members.setdefault(text if written else texts[code], []).append(sql.literal(value))
+            ways = [w for w in spellings([value]) if w == value or w not in rule.codes]
+            members.setdefault(text if written else texts[code], []).extend(map(sql.literal, ways))
     branches = [([f"{column} IS NULL"], missing or "NULL")]
     branches += [(is_in(text, values), modality) for modality, values in members.items()]
     return case(branches, outside or text)
@@ -232,9 +236,9 @@ def _label(label: Label, sql: Dialect) -> list[str]:
     column = sql.name(label.name)
     text = f"TRIM(CAST({column} AS {sql.text}))"
     if label.positive is not None:
-        positive = is_in(text, [sql.literal(t) for t in _spellings([label.positive.strip()])])
+        positive = is_in(text, [sql.literal(t) for t in spellings([label.positive.strip()])])
         return case([(positive, "1"), ([f"{column} IS NOT NULL"], "0")], None)
-    ones, zeros = _spellings(["1", "true", "True", "TRUE"]), _spellings(["0", "false", "False", "FALSE"])
+    ones, zeros = spellings(["true"]), spellings(["false"])
     return case(
         [
             (is_in(text, [sql.literal(t) for t in ones]), "1"),
@@ -242,8 +246,3 @@ def _label(label: Label, sql: Dialect) -> list[str]:
         ],
         None,
     )
-
-
-def _spellings(texts: list[str]) -> list[str]:
-    """Texts of a label's value; a whole number may be a float there, which some write with a zero."""
-    return [*texts, *(f"{t}.0" for t in texts if re.fullmatch(r"-?\d+", t))]

@@ -5,7 +5,7 @@
   function of the codes, so that data and model agree on it for ever.
 
 A further kind is a further class here: whoever counts, writes, reads or sums tables asks these.
-Kernels that find cells one at a time call :func:`mix` and :func:`bucket`, or multiply by strides themselves.
+Kernels that find cells one at a time call :mod:`.hashing`, or multiply by strides themselves.
 """
 
 from __future__ import annotations
@@ -18,12 +18,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 CellNumbers = npt.NDArray[np.int64]
-
-_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
-_SHIFT = np.uint64(29)
 
 
 class Cells(ABC):
@@ -130,6 +126,8 @@ class HashedCells(Cells):
 
     def find(self, codes: npt.NDArray[np.integer]) -> CellNumbers:
         """The bucket of each combination."""
+        from agglearn.tables.hashing import hashed_cells  # compiles: only whoever hashes waits for that
+
         found: CellNumbers = hashed_cells(np.ascontiguousarray(codes), self.buckets)
         return found
 
@@ -155,29 +153,3 @@ def cells_for(shape: Sequence[int], hash_size: int | None = None) -> Cells:
 def stored_cells(shape: Sequence[int], buckets: int | None) -> Cells:
     """The cells that a file describes: so many buckets, or one for every combination."""
     return DenseCells(tuple(shape)) if buckets is None else HashedCells(buckets)
-
-
-@njit(cache=True, nogil=True, inline="always")
-def mix(state, code):  # type: ignore[no-untyped-def]
-    """Fold one code into the running 64-bit state of a combination (start from 0)."""
-    state = (state ^ (np.uint64(code) + np.uint64(1))) * _MULTIPLIER
-    return state ^ (state >> _SHIFT)
-
-
-@njit(cache=True, nogil=True, inline="always")
-def bucket(state, hash_size):  # type: ignore[no-untyped-def]
-    """The bucket of a combination whose codes have all been mixed into ``state``."""
-    return state % np.uint64(hash_size)
-
-
-@njit(cache=True, nogil=True)
-def hashed_cells(codes, hash_size):  # type: ignore[no-untyped-def]
-    """Buckets of many combinations; ``codes`` has a row per feature of the table."""
-    arity, n = codes.shape
-    cells = np.empty(n, np.int64)
-    for i in range(n):
-        state = np.uint64(0)
-        for k in range(arity):
-            state = mix(state, codes[k, i])
-        cells[i] = np.int64(bucket(state, hash_size))
-    return cells

@@ -28,6 +28,9 @@ from agglearn.report.document import (
     number,
 )
 from agglearn.report.finding import Finding
+from agglearn.runtime.display import counted
+from agglearn.runtime.speech import option
+from agglearn.schema.unknown import CAUSE, NEARLY_ALL, nearly_all
 from agglearn.tables.data import AggregatedData
 from agglearn.tables.noise import Noise
 from agglearn.tables.promise import Promise
@@ -44,6 +47,7 @@ class Contradiction:
     kind: str
     table: str | None
     message: str
+    remedy: str = ""
 
     def note(self, severity: Severity) -> Note:
         """The same as a note; its cause is the kind."""
@@ -101,8 +105,22 @@ class CheckReport(Finding):
         if self.privacy is not None:
             yield Paragraph(str(self.privacy))
         yield from (problem.note("note") for problem in self.notes)
-        yield from (problem.note("problem") for problem in self.problems)
-        yield Statement("these tables agree" if self.ok else f"{len(self.problems):,} problems found")
+        yield from _by_cause(self.problems)
+        yield Statement(
+            "these tables agree" if self.ok else f"{counted(len(self.problems), 'problem')} found"
+        )
+
+
+def _by_cause(problems: list[Contradiction]) -> Iterator[Note]:
+    """One note a cause: its first problem, how many more there are of the kind, and what to do."""
+    kinds = dict.fromkeys(problem.kind for problem in problems)
+    for kind in kinds:
+        first, *more = [problem for problem in problems if problem.kind == kind]
+        text = first.message
+        if more:
+            text += f"; and {counted(len(more), 'other')} like it"
+        remedy = first.remedy
+        yield Note(f"{text}: {remedy}" if remedy else text, "problem", kind)
 
 
 def check(data: AggregatedData) -> CheckReport:
@@ -124,10 +142,12 @@ def check(data: AggregatedData) -> CheckReport:
     for table in tables:
         _check_numbers(table, data, report)
     sound = [t for t in tables if np.isfinite(t.counts).all() and np.isfinite(t.sums).all()]
+    remedy = _remedy(sound, data)
     for table in sound:
-        _check_total(table, data, report)
-    report.noise_implied = _check_margins(sound, data, report)
+        _check_total(table, data, report, remedy)
+    report.noise_implied = _check_margins(sound, data, report, remedy)
     _check_labels(data, report)
+    _check_unknown(tables, data, report)
     _describe_features(sound, data, report)
     _note_absent_pairs(data, report)
     return report
@@ -192,29 +212,68 @@ def _where(table: Table, mask: npt.NDArray[np.bool_], data: AggregatedData) -> s
     return "(" + ", ".join(names) + ")"
 
 
-def _check_total(table: Table, data: AggregatedData, report: CheckReport) -> None:
+def _rounded(table: Table) -> bool:
+    return table.noise is not None and table.noise.law == "rounding"
+
+
+def _largest_error(table: Table, n_cells: float) -> float:
+    """What a sum of so many rounded cells may be off by: many small ones are all rounded the same way."""
+    return n_cells * table.noise.scale if table.noise is not None and _rounded(table) else 0.0
+
+
+def _complete(table: Table, data: AggregatedData) -> bool:
+    """Whether every record is in the table; a value whose cells were all withheld is in no schema."""
+    return table.measured is None and data.absent == "zero"
+
+
+def _comparable(table: Table, data: AggregatedData) -> bool:
+    """Whether the table's margins can be set beside those of others: noise drowns what few values lack."""
+    return _complete(table, data) or (table.measured is None and table.noise is not None)
+
+
+def _remedy(tables: list[Table], data: AggregatedData) -> str:
+    """What to do about tables that disagree, by what their numbers look like."""
+    if any(t.noise for t in tables) or data.absent != "zero":
+        return "they count different records, or more was done to them than is declared"
+    numbers = [np.abs(n[n != 0]) for t in tables for n in (t.counts, t.sums)]
+    whole = [n.astype(np.int64) for n in numbers if len(n) and np.issubdtype(n.dtype, np.integer)]
+    step = int(np.gcd.reduce([np.gcd.reduce(n) for n in whole])) if whole else 1
+    if step > 1:
+        told = option("noise", f"rounding-to:{step}")
+        return f"all numbers are multiples of {step}, so they were rounded: receive them with {told}"
+    least = min((int(t.counts[t.counts > 0].min()) for t in tables if (t.counts > 0).any()), default=1)
+    if least > 1:
+        told = option("floor", str(least))
+        return f"no cell has fewer than {least} records: if smaller ones were withheld, say so with {told}"
+    return f"they count different records, or {option('noise')} or {option('floor')} was not declared"
+
+
+def _check_total(table: Table, data: AggregatedData, report: CheckReport, remedy: str) -> None:
     if table.measured is not None:
         return  # the withheld cells are missing from the total
     difference = table.total - data.rows
     # Five standard errors of a sum of noisy cells, and as much again for a total that is itself noisy.
     slack = 10 * np.sqrt(table.noise_moments.count * table.n_cells) + 1e-9 * data.rows
-    if abs(difference) > slack:
+    slack = max(slack, 2 * _largest_error(table, table.n_cells))
+    if difference > slack or (_complete(table, data) and difference < -slack):
         message = f"table {table.title} counts {table.total:,.0f} records, and the data have {data.rows:,.0f}"
-        report.problems.append(Contradiction("total", table.title, message))
+        report.problems.append(Contradiction("total", table.title, message, remedy))
 
 
-def _check_margins(tables: list[Table], data: AggregatedData, report: CheckReport) -> float | None:
+def _check_margins(
+    tables: list[Table], data: AggregatedData, report: CheckReport, remedy: str
+) -> float | None:
     """Compare each feature's margins between tables; return the noise they imply."""
     squares, degrees = 0.0, 0
     for name in data.schema.names:
-        holding = [t for t in tables if name in t.features and t.cells.apart and t.measured is None]
+        holding = [t for t in tables if name in t.features and t.cells.apart and _comparable(t, data)]
         if len(holding) < 2:
             continue
         # What noise was drawn for is compared, so that a cell of each has the same: (T, 1 + labels, M).
         apart = next((t.noise.apart for t in holding if t.noise), _COUNTED.apart)
         margins = np.array([_margin(t, name, apart) for t in holding])
-        if not any(t.noise for t in holding):
-            _compare_exact(name, holding, margins, data, report)
+        if all(_complete(t, data) and (t.noise is None or _rounded(t)) for t in holding):
+            _compare_exact(name, holding, margins, data, report, remedy)
             if any(t.unknown[0] for t in holding):
                 continue  # the gaps that unknown values leave are not noise
         terms = np.array([t.n_cells / margins.shape[2] for t in holding])
@@ -239,7 +298,8 @@ def _check_margins(tables: list[Table], data: AggregatedData, report: CheckRepor
                 f"the margins disagree as if each cell had noise of standard deviation {implied:.3g}, "
                 f"and {declared:.3g} is declared"
             )
-            report.problems.append(Contradiction("noise", None, message))
+            told = f"receive them with the noise they have ({option('noise', f'gaussian:{implied:.3g}')})"
+            report.problems.append(Contradiction("noise", None, message, told))
     return implied
 
 
@@ -253,19 +313,21 @@ def _compare_exact(
     margins: npt.NDArray[np.float64],
     data: AggregatedData,
     report: CheckReport,
+    remedy: str,
 ) -> None:
     reference = min(range(len(tables)), key=lambda i: float(tables[i].unknown[0]))
     for i, table in enumerate(tables):
         # Records with an unknown value elsewhere in a table are missing from this margin of it.
         slack = float(table.unknown[0] + tables[reference].unknown[0])
+        slack += sum(_largest_error(t, t.n_cells / margins.shape[2]) for t in (table, tables[reference]))
         gap = np.abs(margins[i] - margins[reference]).max(axis=0)
         if gap.max() > slack + 1e-9 * data.rows:
             worst = data.schema.feature(name).modalities[int(gap.argmax())]
             message = (
                 f"tables {table.title} and {tables[reference].title} disagree on {name} = {worst} by "
-                f"{gap.max():,.0f}: they count different records, or noise is not declared"
+                f"{gap.max():,.0f}"
             )
-            report.problems.append(Contradiction("margin", table.title, message))
+            report.problems.append(Contradiction("margin", table.title, message, remedy))
             return
 
 
@@ -275,6 +337,15 @@ def _check_labels(data: AggregatedData, report: CheckReport) -> None:
             word = "positive" if positives > 0 else "negative"
             message = f"label {label}: every record is {word}, so there is nothing to learn"
             report.problems.append(Contradiction("label", None, message))
+
+
+def _check_unknown(tables: list[Table], data: AggregatedData, report: CheckReport) -> None:
+    """A feature that hardly any record has a known value of is empty in every table that holds it."""
+    for name in data.schema.names:
+        held = [(float(t.unknown[0]), t.total) for t in tables if name in t.features and t.total > 0]
+        if held and all(n >= NEARLY_ALL * total for n, total in held):
+            message = nearly_all(name, *min(held), "has no cell in its tables")
+            report.problems.append(Contradiction(CAUSE, None, message))
 
 
 def _describe_features(tables: list[Table], data: AggregatedData, report: CheckReport) -> None:

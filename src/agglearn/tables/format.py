@@ -17,8 +17,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from agglearn.errors import AgglearnError, StoreError
+from agglearn.errors import StoreError, TooLargeError
+from agglearn.runtime.arrays import from_numpy, from_texts, to_numpy
+from agglearn.runtime.declared import finite, finite_array, listed, mapping, text, truth, whole
 from agglearn.runtime.files import (
+    DAMAGED,
     MANIFEST,
     new_folder,
     read_json,
@@ -28,6 +31,7 @@ from agglearn.runtime.files import (
     write_parquet,
     write_text,
 )
+from agglearn.runtime.memory import require
 from agglearn.schema.features import Feature
 from agglearn.schema.schema import Schema
 from agglearn.tables.cells import Cells, stored_cells
@@ -73,30 +77,66 @@ def load(source: str | Path) -> AggregatedData:
     document = read_manifest(folder, FORMAT, VERSION)
     try:
         schema = Schema.from_json(document["schema"], str(folder / MANIFEST))
-        tables = [_read_table(folder, entry, schema) for entry in document["tables"]]
-        if not all(isinstance(n, int | float) for n in (document["rows"], *document["positives"])):
-            raise ValueError("its totals are not numbers")
+        entries = [_declared(entry, schema) for entry in listed(document["tables"], "tables")]
+        _require_memory(folder, [kind.size for _, kind in entries], schema)
+        tables = [_read_table(folder, entry, kind, schema) for entry, kind in entries]
+        if len({t.features for t in tables}) < len(tables):
+            raise ValueError("it has a table twice")
+        positives = listed(document["positives"], "positives", len(schema.labels))
+        floor, split = document["floor"], document["split"]
         return AggregatedData(
             schema=schema,
             tables={t.features: t for t in tables},
-            rows=document["rows"],
-            positives=tuple(document["positives"]),
-            absent=document["absent"],
-            floor=document["floor"],
-            split=document["split"],
-            parts=tuple(Part.from_json(part) for part in document.get("parts", ())),
+            rows=finite(document["rows"], "rows"),
+            positives=tuple(finite(n, "positives") for n in positives),
+            absent=text(document["absent"], "absent"),
+            floor=None if floor is None else finite(floor, "floor", 0),
+            split=None if split is None else mapping(split, "split"),
+            parts=tuple(Part.from_json(part) for part in listed(document.get("parts", ()), "parts")),
             promise=Promise.from_json(document["privacy"]) if document.get("privacy") else None,
         )
-    except StoreError:
+    except (StoreError, TooLargeError):
         raise
-    except (AgglearnError, LookupError, TypeError, ValueError, AttributeError, pa.ArrowException) as error:
+    except DAMAGED as error:
         raise StoreError(f"{folder} is damaged ({type(error).__name__}: {error}): make it again") from None
 
 
 def _named(data: AggregatedData, name: str) -> tuple[Part, ...]:
     """The parts; an aggregation that has no name is called as its folder is first."""
     parts = data.parts or (Part(),)
+    name = os.fsencode(name).decode("utf-8", "replace")  # a name on disk need not be in UTF-8
     return tuple(replace(part, name=part.name or name) for part in parts)
+
+
+def _declared(entry: Any, schema: Schema) -> tuple[dict[str, Any], Cells]:
+    """What the manifest says of a table, looked at, and the cells that it has."""
+    entry = mapping(entry, "a table")
+    features = tuple(schema.feature(text(f, "a feature")).name for f in listed(entry["features"], "features"))
+    if list(features) != [f for f in schema.names if f in features]:
+        raise ValueError("a table's features are not those of the schema, in its order")
+    columns = mapping(entry["columns"], "columns")
+    numbers = [
+        text(c, "a column") for c in (columns["count"], *listed(columns["sums"], "sums", len(schema.labels)))
+    ]
+    axes = [text(c, "a column") for c in listed(columns["axes"], "axes")]
+    if len({*axes, *numbers}) < len(axes) + len(numbers):
+        raise ValueError("a table names a column twice")
+    for n in listed(entry["unknown"], "unknown", len(numbers)):
+        finite(n, "unknown")
+    truth(entry["integer"], "integer")
+    truth(entry["all_measured"], "all_measured")
+    if entry["buckets"] is not None:
+        whole(entry["buckets"], "buckets", least=1)
+    kind = stored_cells(shape_of(features, schema), entry["buckets"])
+    if axes != (list(features) if kind.apart else axes[:1]):
+        raise ValueError("a table's axes are not its features")
+    return {**entry, "features": features}, kind
+
+
+def _require_memory(folder: Path, sizes: list[int], schema: Schema) -> None:
+    needed = sum(sizes) * (9 + 8 * len(schema.labels))
+    advice = "aggregate with fewer modalities or hashed tables"
+    require(needed, f"{folder} with {sum(sizes):,} cells", advice)
 
 
 def load_schema(source: str | os.PathLike[str]) -> Schema:
@@ -144,16 +184,16 @@ def _write_table(folder: Path, position: int, table: Table, schema: Schema) -> d
     cells = np.flatnonzero(keep.reshape(-1))
     arrays = []
     if not table.cells.apart:
-        arrays.append(pa.array(cells))
+        arrays.append(from_numpy(cells))
     else:
         for name, codes in zip(table.features, table.cells.all_codes(cells), strict=True):
-            modalities = pa.array(schema.feature(name).modalities, pa.string())
-            arrays.append(pa.DictionaryArray.from_arrays(pa.array(codes.astype(np.int32)), modalities))
-    arrays.append(pa.array(table.counts.reshape(-1)[cells]))
-    arrays += [pa.array(s.reshape(-1)[cells]) for s in table.sums]
+            modalities = from_texts(schema.feature(name).modalities)
+            arrays.append(pa.DictionaryArray.from_arrays(from_numpy(codes.astype(np.int32)), modalities))
+    arrays.append(from_numpy(table.counts.reshape(-1)[cells]))
+    arrays += [from_numpy(s.reshape(-1)[cells]) for s in table.sums]
     if table.variances is not None:
         columns["variance"] = _free_name("variance", schema)
-        arrays.append(pa.array(table.variances.reshape(-1)[cells]))
+        arrays.append(from_numpy(table.variances.reshape(-1)[cells]))
     slug = "-".join(re.sub(r"[^A-Za-z0-9]+", "_", f)[:24].strip("_") for f in table.features)
     name = f"tables/{position:04d}-{slug[:80]}.parquet"
     names = [*columns["axes"], columns["count"], *columns["sums"], *_variance_column(columns)]
@@ -181,27 +221,32 @@ def _kept(table: Table) -> npt.NDArray[np.bool_]:
     return kept
 
 
-def _read_table(folder: Path, entry: Mapping[str, Any], schema: Schema) -> Table:
-    features = tuple(entry["features"])
-    rows = read_parquet(folder, entry["file"], entry["sha256"])
+def _read_table(folder: Path, entry: Mapping[str, Any], kind: Cells, schema: Schema) -> Table:
+    features = entry["features"]
+    rows = read_parquet(folder, entry["file"], entry["sha256"], kind.size)
     columns = entry["columns"]
-    kind = stored_cells(shape_of(features, schema), entry["buckets"])
     if not kind.apart:
-        cells = rows[columns["axes"][0]].to_numpy()
+        cells = finite_array(to_numpy(rows[columns["axes"][0]]), "buckets", (rows.num_rows,), "iu")
     else:
         cells = kind.find(np.stack([_codes(rows[name], schema.feature(name)) for name in features]))
-    dtype = np.int64 if entry["integer"] else np.float64
-    numbers = np.zeros((1 + len(columns["sums"]), kind.size), dtype)
+    given = np.zeros(kind.size, bool)
+    if len(cells) and not (cells.min() >= 0 and cells.max() < kind.size):
+        raise ValueError("a row is of no cell")
+    given[cells] = True
+    if given.sum() != len(cells):
+        raise ValueError("two rows are of one cell")
+    dtype, kinds = (np.int64, "iu") if entry["integer"] else (np.float64, "iuf")
+    numbers: npt.NDArray[Any] = np.zeros((1 + len(columns["sums"]), kind.size), dtype)
     for row, name in zip(numbers, [columns["count"], *columns["sums"]], strict=True):
-        row[cells] = rows[name].to_numpy()
+        written = to_numpy(rows[name])
+        row[cells] = finite_array(written, f"column {name!r}", cells.shape, kinds)
     variances = None
     for name in _variance_column(columns):
         variances = np.zeros(kind.size)
-        variances[cells] = rows[name].to_numpy()
+        variances[cells] = finite_array(to_numpy(rows[name]), "variances", cells.shape)
     measured = None
     if not entry["all_measured"]:
-        measured = np.zeros(numbers.shape[1], bool)
-        measured[cells] = True
+        measured = given
     return Table(
         features=features,
         counts=numbers[0].reshape(kind.shape),
@@ -227,5 +272,5 @@ def _codes(column: Any, feature: Feature) -> npt.NDArray[np.int64]:
     if not pa.types.is_dictionary(array.type):
         array = array.dictionary_encode()
     codes = np.array([feature.code_of[m] for m in array.dictionary.to_pylist()], np.int64)
-    found: npt.NDArray[np.int64] = codes[array.indices.to_numpy()]
+    found: npt.NDArray[np.int64] = codes[to_numpy(array.indices)]
     return found

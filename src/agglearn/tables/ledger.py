@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from agglearn.errors import TableError
 from agglearn.report.document import Column, Grid, number
+from agglearn.runtime.declared import finite, listed, mapping, text, truth
 from agglearn.runtime.speech import option
 from agglearn.schema.features import Feature
 from agglearn.schema.schema import Schema
@@ -84,15 +85,16 @@ class Part:
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Part:
         """The part that :meth:`to_json` gave."""
-        period = document["period"]
+        document = mapping(document, "a part")
+        period, new = document["period"], mapping(document["new"], "new")
         return cls(
-            name=str(document["name"]),
-            period=None if period is None else Period.parse(period),
-            rows=float(document["records"]),
-            fingerprint=str(document["fingerprint"]),
-            plain=bool(document["plain"]),
-            weight=float(document["weight"]),
-            new={name: tuple(map(str, values)) for name, values in document["new"].items()},
+            name=text(document["name"], "a name"),
+            period=None if period is None else Period.parse(text(period, "a period")),
+            rows=float(finite(document["records"], "records")),
+            fingerprint=text(document["fingerprint"], "a fingerprint"),
+            plain=truth(document["plain"], "plain"),
+            weight=float(finite(document["weight"], "a weight")),
+            new={name: tuple(text(v, "a value") for v in listed(vs, "new")) for name, vs in new.items()},
         )
 
 

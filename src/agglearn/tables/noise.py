@@ -53,7 +53,7 @@ class Noise:
         One of :data:`NOISE_LAWS`.
     scale
         The standard deviation of a Gaussian or of a mixed noise, the scale b of a Laplace law, the largest
-        error of a rounding, the base of a random rounding.
+        error of a rounding (2.5 where numbers are multiples of 5), the base of a random rounding.
     of
         What it was added to: ``numbers`` or ``classes``.
     """
@@ -73,13 +73,18 @@ class Noise:
 
     @classmethod
     def parse(cls, text: str) -> Noise:
-        """Read ``LAW:SCALE`` or ``LAW:SCALE:classes``, for instance ``gaussian:17``."""
+        """Read ``LAW:SCALE`` or ``LAW:SCALE:classes``, such as ``gaussian:17``.
+
+        ``rounding-to:5`` is ``rounding:2.5``.
+        """
         law, _, rest = text.partition(":")
         written, _, of = rest.partition(":")
         try:
             scale = float(written)
         except ValueError:
             raise InputError(f"noise {text!r} is not LAW:SCALE, such as gaussian:17") from None
+        if law == "rounding-to":
+            return cls("rounding", scale / 2, of or "numbers")
         return cls(law, scale, of or "numbers")
 
     @property

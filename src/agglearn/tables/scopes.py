@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import combinations
+from math import comb
 
 from agglearn.errors import InputError
+from agglearn.runtime.memory import require
+from agglearn.runtime.speech import option
 from agglearn.schema.schema import Schema
 from agglearn.tables.cells import Cells, cells_for
 from agglearn.tables.table import Scope
+
+_BYTES_A_TABLE = 8192  # of a small one: measured, with what is written of it
 
 
 def parse_scopes(spec: str | Iterable[Sequence[str]], schema: Schema) -> list[Scope]:
@@ -24,6 +29,7 @@ def parse_scopes(spec: str | Iterable[Sequence[str]], schema: Schema) -> list[Sc
         if word in orders:
             # A single feature has no pair: its own table is all there can be.
             order = min(orders[word], len(schema.names))
+            _require_memory(comb(len(schema.names), order), word, len(schema.names))
             found: Iterable[Scope] = combinations(schema.names, order)
         else:
             names = word.split("*") if isinstance(term, str) else list(term)
@@ -37,6 +43,15 @@ def parse_scopes(spec: str | Iterable[Sequence[str]], schema: Schema) -> list[Sc
     if not scopes:
         raise InputError("no table is asked for")
     return list(scopes)
+
+
+def _require_memory(tables: int, word: str, features: int) -> None:
+    """Refuse more tables than can be held, before they are even listed."""
+    what = f"{tables:,} tables, all {word} of {features:,} features,"
+    advice = (
+        f"name fewer features with {option('features')}, or the tables that matter with {option('tables')}"
+    )
+    require(tables * _BYTES_A_TABLE, what, advice)
 
 
 def shape_of(scope: Scope, schema: Schema) -> tuple[int, ...]:

@@ -15,13 +15,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
-from agglearn.errors import AgglearnError, InputError, StoreError
+from agglearn.errors import InputError, StoreError
 from agglearn.field.engines.protocol import Engine
 from agglearn.field.layout import Layout
 from agglearn.field.problem import Problem
-from agglearn.runtime.files import new_folder, read_arrays, read_manifest, write_arrays, write_manifest
+from agglearn.runtime.files import (
+    DAMAGED,
+    new_folder,
+    read_arrays,
+    read_manifest,
+    tidy,
+    write_arrays,
+    write_manifest,
+)
+from agglearn.runtime.options import check_bounds
 from agglearn.runtime.speech import option
 from agglearn.train.settings import FitSettings
 from agglearn.train.state import FitState, Iterates, Iteration
@@ -51,6 +59,7 @@ class Checkpoints:
         self.folder = Path(self.folder)
         if not self.every >= 0:
             raise InputError(f"{option('checkpoint_every')} {self.every} must be at least 0")
+        check_bounds(checkpoint_every=self.every)
         if self.folder.exists() and not self.folder.is_dir():
             raise StoreError(f"{self.folder} is a file: checkpoints need a folder")
         ours = (_NAME, _FOLD, _CHOICE, ".")
@@ -71,7 +80,7 @@ class Checkpoints:
                 resumed = _read(path, manifest, problem.layout, engine)
             except _OtherRunError:
                 raise
-            except (AgglearnError, LookupError, TypeError, ValueError, pa.ArrowException) as error:
+            except DAMAGED as error:
                 damaged[path] = error  # by a dying disk or machine: the one before it will do
             else:
                 for unreadable in damaged:
@@ -88,8 +97,7 @@ class Checkpoints:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StoreError(f"{self.folder}: cannot write there ({error.strerror})") from None
-        for leftover in self.folder.glob(f".{_NAME}*.tmp"):
-            shutil.rmtree(leftover, ignore_errors=True)
+        tidy(self.folder)
 
     def keep(self, engine: Engine, state: FitState) -> None:
         """Write a checkpoint if the last one is old enough, or if this is the end."""

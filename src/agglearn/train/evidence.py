@@ -48,10 +48,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from agglearn.field.layout import Layout
 from agglearn.field.problem import Problem
+from agglearn.runtime.compiled import njit
 from agglearn.train.mains import is_main
 from agglearn.train.penalty import overlap
 from agglearn.train.state import Iterates
@@ -161,7 +161,7 @@ def _is_main(layout: Layout) -> npt.NDArray[np.bool_]:
     return np.array([is_main(layout, t) for t in range(layout.n_tables)])
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(nogil=True, inline="always")
 def _information(d, d_run, c_run):  # type: ignore[no-untyped-def]
     """What the records of a cell tell of its weight."""
     if d_run > 0.0 and d > 0.0:
@@ -170,7 +170,7 @@ def _information(d, d_run, c_run):  # type: ignore[no-untyped-def]
     return 0.0
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _weigh(offsets, d, d_run, c_run, theta, precision, kappa, gamma, squares):  # type: ignore[no-untyped-def]
     for t in range(gamma.size):
         for k in range(offsets[t], offsets[t + 1]):
@@ -181,7 +181,7 @@ def _weigh(offsets, d, d_run, c_run, theta, precision, kappa, gamma, squares):  
                 gamma[t] += determined / (1.0 + (kappa - 1.0) * determined)
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _move(offsets, precisions, d, noise, d_run, c_run, theta, theta_mean, precision, prior):  # type: ignore[no-untyped-def]
     for t in range(precisions.size):
         for k in range(offsets[t], offsets[t + 1]):

@@ -8,7 +8,8 @@ from math import inf, isfinite
 from typing import Any, Literal
 
 from agglearn.errors import InputError
-from agglearn.runtime.options import check_seed
+from agglearn.runtime.declared import check_fields
+from agglearn.runtime.options import check_bounds, check_seed
 from agglearn.runtime.speech import option
 
 Penalty = float | Literal["auto"] | None
@@ -150,6 +151,13 @@ class FitSettings:
         check_seed(self.seed)
         if self.chains is not None:
             _at_least(self, "chains", 2)
+        check_bounds(
+            lambda_theta=self.lambda_theta,
+            lambda_mu=self.lambda_mu,
+            iterations=self.iterations,
+            tolerance=self.tolerance,
+            chains=self.chains,
+        )
 
     @property
     def to_choose(self) -> tuple[str, ...]:
@@ -197,8 +205,9 @@ class FitSettings:
         odd = sorted(flat.keys() - own - nested)
         if odd:
             raise ValueError(f"there is no setting {odd[0]!r}")
-        training = TrainingSettings(**{k: v for k, v in flat.items() if k in nested})
-        return cls(**{k: v for k, v in flat.items() if k in own}, training=training)
+        training = check_fields(TrainingSettings, {k: v for k, v in flat.items() if k in nested})
+        rest = check_fields(cls, {k: v for k, v in flat.items() if k in own})
+        return cls(**rest, training=TrainingSettings(**training))
 
 
 def _one_of(settings: object, name: str, allowed: tuple[str, ...]) -> None:

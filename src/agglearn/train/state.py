@@ -12,6 +12,7 @@ import numpy.typing as npt
 from agglearn.field.field import Field
 from agglearn.field.layout import Layout
 from agglearn.field.start import Start, tree_start
+from agglearn.runtime.declared import check_fields
 from agglearn.runtime.random import Numbers
 
 Floats = npt.NDArray[np.float64]
@@ -148,7 +149,7 @@ class Iteration:
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Iteration:
         """The entry that :meth:`to_json` gave; what a later version may add is left aside."""
-        return cls(**{f.name: document[f.name] for f in fields(cls) if f.name in document})
+        return cls(**check_fields(cls, {f.name: document[f.name] for f in fields(cls) if f.name in document}))
 
 
 @dataclass(frozen=True, eq=False)

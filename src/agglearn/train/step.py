@@ -30,10 +30,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from agglearn.field.engines.protocol import Expectation
 from agglearn.field.problem import Problem
+from agglearn.runtime.compiled import njit
 from agglearn.runtime.threads import in_threads
 from agglearn.train.state import Iterates
 
@@ -80,7 +80,7 @@ class StepInfo:
         return bool(np.isfinite([self.misfit_d, self.misfit_c, self.grad_mu, self.grad_theta]).all())
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _step(  # type: ignore[no-untyped-def]
     mu, theta, mu_mean, theta_mean, theta_law, velocity, d_run, c_run, mu0, d, c, d_hat, c_hat, free,
     precision, prior,

@@ -49,7 +49,7 @@ from agglearn.field.layout import Layout
 from agglearn.field.margins import Margin, beyond, held_margins, sums_over
 from agglearn.model.draw import population
 from agglearn.model.model import Fitted, Model, model_of, problem_of
-from agglearn.runtime.options import check_seed
+from agglearn.runtime.options import check_bounds, check_seed
 from agglearn.runtime.random import Use, generator
 from agglearn.tables.data import AggregatedData
 from agglearn.train.penalty import overlap
@@ -149,6 +149,8 @@ def suggest_tables(
     for name, value, least in (("budget of cells", budget_cells, 1), ("size", size, 2), ("top", top, 1)):
         if value < least:
             raise InputError(f"{name} {value} must be at least {least}")
+    check_seed(seed)
+    check_bounds(cells=budget_cells, size=size, suggest=top)
     check_seed(seed)
     ranking = _Ranking(model_of(model), tables, budget_cells, seed, threads)
     return _within(ranking.best(size, top), budget_cells, top)

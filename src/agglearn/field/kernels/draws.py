@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from agglearn.field.kernels.lanes import LANES, WIDTH, add_rows, exp_row, greatest_of_row, pick_value
 from agglearn.field.kernels.rng import uniform32, uniform64
-from agglearn.tables.cells import bucket, mix
+from agglearn.runtime.compiled import njit
+from agglearn.tables.hashing import bucket, mix
 
 SHORT = 128  # chains drawn for at a time where rows are one line: rows and logits stay in L1
 LOGITS = 1 << 19  # floats of logits at a time where rows are longer: the L3 cache takes them
@@ -43,7 +43,7 @@ class Scratch(NamedTuple):
     line_starts: npt.NDArray[np.uint32]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy")
 def batch_size(plan, f):  # type: ignore[no-untyped-def]
     """How many chains to draw the feature for at a time."""
     if plan.lines[f] == 1 and plan.heights[f] <= _FEW_ROWS:
@@ -53,7 +53,7 @@ def batch_size(plan, f):  # type: ignore[no-untyped-def]
     return max(SHORT, min(enough, LOGITS // np.int64(plan.lines[f] * _LINE), BATCH))
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy")
 def gibbs(plan, weights, n_proposals, f, label, key, scratch, size, begin, end):  # type: ignore[no-untyped-def]
     """Draw the feature of a batch of chains from its exact conditional."""
     count = np.uint64(end - begin)
@@ -104,7 +104,7 @@ def gibbs(plan, weights, n_proposals, f, label, key, scratch, size, begin, end):
     return moved
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy")
 def metropolis(  # type: ignore[no-untyped-def]
     plan, weights, proposals, n_proposals, f, label, key, scratch, size, begin, end
 ):
@@ -156,7 +156,7 @@ def metropolis(  # type: ignore[no-untyped-def]
     return moved, accepted
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy")
 def _add_logits(plan, weights, f, label, scratch, size, begin, end, each):  # type: ignore[no-untyped-def]
     """Add the logit of each of ``scratch.values`` to ``scratch.ratios``."""
     n_views = plan.first_view[f + 1] - plan.first_view[f]
@@ -211,7 +211,7 @@ def _add_logits(plan, weights, f, label, scratch, size, begin, end, each):  # ty
             )  # fmt: skip
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(nogil=True, inline="always")
 def _run_length(count):  # type: ignore[no-untyped-def]
     """From the rows of one view to those of the next: an odd number of cache lines.
 
@@ -220,7 +220,7 @@ def _run_length(count):  # type: ignore[no-untyped-def]
     return ((count + _LINE - _ONE) // _LINE | _ONE) * _LINE
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy")
 def find_rows(plan, f, codes, size, begin, end, rows):  # type: ignore[no-untyped-def]
     """The row of each view of ``f`` for each chain of a batch: the views' runs are so far apart."""
     count = np.uint64(end - begin)
@@ -245,7 +245,7 @@ def find_rows(plan, f, codes, size, begin, end, rows):  # type: ignore[no-untype
     return run
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy")
 def _fetch(matrices, start, height):  # type: ignore[no-untyped-def]
     """Read a line of all rows in order, for the cache: in the order of use it takes longer."""
     total = np.float32(0.0)
@@ -254,7 +254,7 @@ def _fetch(matrices, start, height):  # type: ignore[no-untyped-def]
     return total
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy")
 def _hashed_logit(plan, buckets, f, v, label, codes, size, j):  # type: ignore[no-untyped-def]
     """What the hashed tables of ``f`` add to the logit of ``v`` for the chain at ``j``."""
     total = np.float32(0.0)

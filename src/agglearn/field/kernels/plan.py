@@ -19,10 +19,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from agglearn.field.kernels.lanes import NEVER, WIDTH
 from agglearn.field.layout import Layout
+from agglearn.runtime.compiled import njit
 
 _PIECE = 1 << 13  # weights prepared in one piece of work
 _PIECE_ROWS = 128  # rows of one line written across before the next: they stay in L1
@@ -185,7 +185,7 @@ def _aligned_zeros(size: int) -> npt.NDArray[np.float32]:
     return room[skip : skip + size]
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def prepare(plan, mu, theta, weights, worker, workers):  # type: ignore[no-untyped-def]
     """Write the matrices of both labels: μ for y = 0, μ + θ for y = 1 (this worker's pieces)."""
     matrices = weights.matrices

@@ -7,12 +7,13 @@ or in what order.
 """
 
 import numpy as np
-from numba import njit
+
+from agglearn.runtime.compiled import njit
 
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(nogil=True, inline="always")
 def random_bits(key, counter):  # type: ignore[no-untyped-def]
     """64 random bits: number ``counter`` of the stream ``key``."""
     z = key + (counter + np.uint64(1)) * _STEP
@@ -21,13 +22,13 @@ def random_bits(key, counter):  # type: ignore[no-untyped-def]
     return z ^ (z >> np.uint64(31))
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(nogil=True, inline="always")
 def uniform32(key, counter):  # type: ignore[no-untyped-def]
     """A float32 in [0, 1), a multiple of 2⁻²⁴."""
     return np.float32(random_bits(key, counter) >> np.uint64(40)) * np.float32(2.0**-24)
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(nogil=True, inline="always")
 def uniform64(key, counter):  # type: ignore[no-untyped-def]
     """A float64 in [0, 1), a multiple of 2⁻⁵³."""
     return np.float64(random_bits(key, counter) >> np.uint64(11)) * 2.0**-53

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from agglearn.field.layout import Layout
+from agglearn.runtime.compiled import njit
 from agglearn.runtime.threads import in_threads
-from agglearn.tables.cells import bucket, mix
+from agglearn.tables.hashing import bucket, mix
 
 Floats = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.uint16]
@@ -88,7 +88,7 @@ def tally(codes: Codes, p: Floats, layout: Layout, threads: int = 1) -> tuple[Fl
     return d, c
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _score(codes, tables, theta, scores, worker, workers):  # type: ignore[no-untyped-def]
     n_features, n = codes.shape
     n_tables = tables.hash_sizes.size
@@ -115,7 +115,7 @@ def _score(codes, tables, theta, scores, worker, workers):  # type: ignore[no-un
                         scores[i] += theta[offset + cell]
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _tally(codes, p, tables, order, d, c, worker, workers):  # type: ignore[no-untyped-def]
     """Tally this worker's tables.
 
@@ -135,7 +135,7 @@ def _tally(codes, p, tables, order, d, c, worker, workers):  # type: ignore[no-u
             _tally_table(codes, p, tables, order[k], d, c, start, min(start + _TURN, n))
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _tally_table(codes, p, tables, t, d, c, start, stop):  # type: ignore[no-untyped-def]
     offset = tables.offsets[t]
     simple, a, b, stride = _pair(tables, t)
@@ -151,7 +151,7 @@ def _tally_table(codes, p, tables, t, d, c, start, stop):  # type: ignore[no-unt
             c[cell] += p[i]
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(nogil=True, inline="always")
 def _pair(tables, t):  # type: ignore[no-untyped-def]
     """Whether the cell of table ``t`` is codes[a]·stride + codes[b]; a, b and the stride.
 
@@ -163,7 +163,7 @@ def _pair(tables, t):  # type: ignore[no-untyped-def]
     return simple, a, b, np.uint64(0) if a == b else tables.cards[b]
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(nogil=True, inline="always")
 def _cell(codes, i, tables, t):  # type: ignore[no-untyped-def]
     """The cell of table ``t`` that counts record ``i``, or ``_UNKNOWN``."""
     hash_size = tables.hash_sizes[t]

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from agglearn.field.kernels.score import Codes, _cell, _pair, tables_of
 from agglearn.field.layout import Layout
+from agglearn.runtime.compiled import njit
 from agglearn.runtime.threads import in_threads
 
 Sets = npt.NDArray[np.float32]
@@ -52,7 +52,7 @@ def dot_sets(a: Sets, b: Sets, threads: int = 1) -> Floats:
     return np.array(np.add.accumulate(parts, axis=0)[-1])
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _score_sets(codes, tables, weights, scores, worker, workers):  # type: ignore[no-untyped-def]
     n, width = scores.shape
     for start in range(worker * _BLOCK, n, workers * _BLOCK):
@@ -67,7 +67,7 @@ def _score_sets(codes, tables, weights, scores, worker, workers):  # type: ignor
                         scores[i, k] += weights[row, k]
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _tally_sets(codes, values, tables, order, sums, worker, workers):  # type: ignore[no-untyped-def]
     n, width = values.shape
     for start in range(0, n, _BLOCK):
@@ -85,7 +85,7 @@ def _tally_sets(codes, values, tables, order, sums, worker, workers):  # type: i
                     sums[row, k] += values[i, k]
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _dot_sets(a, b, parts, worker, workers):  # type: ignore[no-untyped-def]
     for chunk in range(worker, parts.shape[0], workers):
         for i in range(chunk * _CHUNK, min((chunk + 1) * _CHUNK, a.shape[0])):

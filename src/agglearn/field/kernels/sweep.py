@@ -10,13 +10,13 @@ nothing.
 from math import exp, floor
 
 import numpy as np
-from numba import njit
 
 from agglearn.field.kernels.draws import BATCH, LOGITS, SHORT, Scratch, batch_size, gibbs, metropolis
 from agglearn.field.kernels.lanes import LANES, WIDTH
 from agglearn.field.kernels.plan import Plan
 from agglearn.field.kernels.rng import uniform64
 from agglearn.field.layout import Layout
+from agglearn.runtime.compiled import njit
 
 _TILE = 8192  # chains
 _LARGE_TILE = 32768  # where Metropolis steps read matrices that no cache holds: once for each tile
@@ -29,7 +29,7 @@ def tile_size(n_chains: int, workers: int, proposing: bool) -> int:
     return -(-n_chains // tiles)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy")
 def sweep(  # type: ignore[no-untyped-def]
     plan, weights, proposals, n_proposals, codes, labels, key, scratch, tile, worker, workers
 ):
@@ -59,7 +59,7 @@ def sweep(  # type: ignore[no-untyped-def]
     return moved, accepted
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy")
 def redraw_labels(p, labels, key, worker, workers):  # type: ignore[no-untyped-def]
     """Turn scores into the probability of y = 1, in place, and draw the labels by it.
 
@@ -72,7 +72,7 @@ def redraw_labels(p, labels, key, worker, workers):  # type: ignore[no-untyped-d
             labels[i] = uniform64(key, np.uint64(i)) < p[i]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy")
 def _take(codes, labels, start, size, scratch):  # type: ignore[no-untyped-def]
     """Copy a tile, the chains with y = 0 before the others; how many those are."""
     zeros = 0
@@ -91,7 +91,7 @@ def _take(codes, labels, start, size, scratch):  # type: ignore[no-untyped-def]
     return zeros
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy")
 def _put_back(codes, size, scratch):  # type: ignore[no-untyped-def]
     for f in range(codes.shape[0]):
         for j in range(size):

@@ -1,0 +1,151 @@
+"""Every kind of case is drawn by a seed and a number, so that each can be run again. A case runs the command
+line in a process of its own, in a fresh folder, told by `AGGLEARN_MEMORY` what it may take. It has failed
+if it prints a traceback, ends with another code than 0 or 2 (or the signal's, where one was sent), leaves
+something half-written, says nothing about a mistake, takes more memory than it was told, or does not end.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from evidence.fuzz.cases import KINDS, try_case
+from evidence.fuzz.kills import VERBS, prepare, trials
+from evidence.page import table
+from evidence.runner import Cell, Value
+from evidence.subject import Subject
+
+TITLE = "What was tried, and what was found"
+
+_TEXT = """
+# Hard to break
+
+What is promised:
+
+- A mistake is one line on stderr and exit code 2. No input, folder or option gives a traceback.
+- An output is there whole or not at all, and an old one stays until the new one is whole. Whoever is killed
+  at any moment loses nothing but the run; the same command then succeeds and sweeps up what the killed one
+  left.
+- Files that were damaged are refused, by their checksums; files that were forged, checksums and all, are
+  looked at where they are read: types, finite numbers, shapes, names within the folder. Reading runs no
+  code.
+- What would not fit in the memory allowed (`AGGLEARN_MEMORY`, or half of what can be had) is refused before
+  it is taken.
+- Every option has bounds, and says them.
+- A number is one value however it is written, and true and false are answers whichever way they are spelt.
+
+What is not promised: that tables made by someone who means harm are true (a forged count that is a
+plausible number is believed); that a process lives on under a limit on its address space that leaves no
+room for the libraries it loads; that a file system which loses what was synced gives it back.
+"""
+
+SUBJECT = Subject(name="fuzz", page="robustness", text=_TEXT)
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How many cases by which seed, how many a cell; and at which of its calls a verb is killed."""
+
+    cases: int
+    seed: int = 0
+    at_a_time: int = 500
+    kill_every: int = 1
+
+
+FULL, QUICK = Sizes(20_000), Sizes(80, at_a_time=20, kill_every=12)
+
+
+def sized(cases: int) -> Sizes:
+    """As many cases as asked for."""
+    return Sizes(cases)
+
+
+def cells(config: Sizes) -> list[Cell]:
+    """Cases of each kind in turn, and the kills of every verb that writes."""
+    each = -(-config.cases // len(KINDS))
+    found = []
+    for kind in KINDS:
+        for start in range(0, each, config.at_a_time):
+            settings: dict[str, Any] = {"kind": kind, "seed": config.seed, "start": start}
+            settings["cases"] = min(config.at_a_time, each - start)
+            found.append(Cell(f"{kind}-{start:05d}", settings, partial(run_cases, **settings)))
+    for verb in VERBS:
+        settings = dict[str, Any]({"verb": verb.name, "every": config.kill_every})
+        found.append(Cell(f"kill-{verb.name}", settings, partial(run_kills, **settings)))
+    return found
+
+
+def run_cases(kind: str, seed: int, start: int, cases: int) -> Value:
+    """Run some cases, and count how they ended."""
+    codes: Counter[int] = Counter()
+    findings = []
+    slowest = largest = 0.0
+    with tempfile.TemporaryDirectory() as name:
+        prepared, work = Path(name) / "prepared", Path(name) / "work"
+        prepared.mkdir()
+        work.mkdir()
+        prepare(prepared)
+        for number in range(start, start + cases):
+            outcome, found = try_case(kind, seed, number, prepared, work)
+            codes[outcome.code] += 1
+            slowest, largest = max(slowest, outcome.seconds), max(largest, outcome.memory / 1e6)
+            findings += [vars(finding) for finding in found]
+    ended = {str(code): n for code, n in sorted(codes.items())}
+    return {"cases": cases, "codes": ended, "findings": findings, "slowest": slowest, "largest": largest}
+
+
+def run_kills(verb: str, every: int) -> Value:
+    """Kill a verb at its calls to the file system, with folders exchanged at once and without."""
+    chosen = next(v for v in VERBS if v.name == verb)
+    found: list[list[str]] = []
+    with tempfile.TemporaryDirectory() as name:
+        prepared = Path(name) / "prepared"
+        prepared.mkdir()
+        prepare(prepared)
+        for without in (False, True):
+            work = Path(name) / str(without)
+            work.mkdir()
+            found += trials(prepared, chosen, work, without_exchange=without, every=every)
+    return {"kills": len(found), "lost": [fault for faults in found for fault in faults]}
+
+
+def section(results: Mapping[str, Value], images: Path) -> list[str]:
+    """Counts of cases by kind, and of kills by verb."""
+    rows = []
+    for kind in KINDS:
+        held = [value for name, value in results.items() if name.startswith(f"{kind}-")]
+        if not held:
+            continue
+        codes: Counter[str] = Counter()
+        for value in held:
+            codes.update(value["codes"])
+        rows.append(
+            [
+                kind,
+                f"{sum(value['cases'] for value in held):,}",
+                ", ".join(
+                    f"{code}: {n:,}" for code, n in sorted(codes.items(), key=lambda item: int(item[0]))
+                ),
+                f"{max(value['slowest'] for value in held):.1f} s",
+                f"{max(value['largest'] for value in held):,.0f} MB",
+                str(sum(len(value["findings"]) for value in held)),
+            ]
+        )
+    lines = table(["kind", "cases", "exit codes", "slowest", "most memory", "failures"], rows)
+    kills = [
+        [name.removeprefix("kill-"), f"{value['kills']:,}", str(len(value["lost"]))]
+        for name, value in results.items()
+        if name.startswith("kill-")
+    ]
+    lines += ["", *table(["verb", "killed at so many calls", "lost"], kills)]
+    failures = [
+        f"- {f['kind']} {f['number']}, `{f['command']}`: {f['fault']}"
+        for name, value in results.items()
+        for f in value.get("findings", [])
+    ]
+    return [*lines, *(["", "Failures:", "", *failures] if failures else [])]
