@@ -4,10 +4,10 @@ Tables of negatives and of positives, n₀ and n₁, carry noise of known varian
 them: every feature's margin stands in several tables; most pairs of features hardly interact; and the
 interaction of a pair is much the same in both classes. So, before a fit:
 
-1. **Consistency**, in closed form, for each class. The total is the mean over tables, weighted by 1/(cells·σ²),
-   the margin of a feature the mean over the tables that hold it of what is left of theirs once totals are
-   taken out, weighted by 1/(cells a value·σ²), which leaves a variance V. Margins are projected to numbers of
-   at least 0 that add up to the total, and put back into the tables; their interactions stay.
+1. **Consistency**, in closed form, for each class. The total is the mean over tables, weighted by
+   1/(cells·σ²), the margin of a feature the mean over the tables that hold it of what is left of theirs once
+   totals are taken out, weighted by 1/(cells a value·σ²), which leaves a variance V. Margins are projected to
+   numbers of at least 0 that add up to the total, and put back into the tables; their interactions stay.
 2. **The label in each margin**: r = c − p·d, with noise V₁(1 − p)² + V₀p², is shrunk (:mod:`.shrink`) with
    e = p(1 − p)d.
 3. **Pairs**: d = n₀ + n₁ toward the product of its margins; then either class toward the new d, raked to the
@@ -17,8 +17,8 @@ interaction of a pair is much the same in both classes. So, before a fit:
 As the noise goes to 0 the tables come back as they were. What noise is left of the margins makes all
 penalties heavier, by 1 + ρ with ρ = mean_f(M·V)/(n·p(1 − p)): the fit would take it for sampling.
 
-Hashed tables, tables of three or more features and tables that lack cells only get consistent margins, or stay
-as they are.
+Hashed tables, tables of three or more features and tables that lack cells only get consistent margins, or
+stay as they are.
 """
 
 from __future__ import annotations
