@@ -236,4 +236,4 @@ def _onto_simplex(values: Floats, total: float) -> Floats:
     falling = np.sort(values)[::-1]
     over = (np.cumsum(falling) - total) / np.arange(1, values.size + 1)
     kept = int(np.flatnonzero(falling > over)[-1]) if (falling > over).any() else 0
-    return np.maximum(values - over[kept], 0.0)
+    return np.asarray(np.maximum(values - over[kept], 0.0))

@@ -2,7 +2,8 @@
 
 Differences r_k = (what a noisy table says) − (what is expected, e_k) carry noise of known variance v_k. What
 is more than noise is taken for a draw of N(0, τ²·e_k^α), with (α, τ²) from a grid (α = 1: like sampling,
-α = 2: in proportion; τ = 0: nothing) whose weights are learnt by EM over all differences. The best estimate is
+α = 2: in proportion; τ = 0: nothing) whose weights are learnt by EM over all differences. The best estimate
+is
 
     r_k · E[ τ²e^α / (τ²e^α + v_k) | r_k ],
 
