@@ -29,7 +29,7 @@ from agglearn.runtime.files import (
 )
 from agglearn.schema.features import Feature
 from agglearn.schema.schema import Schema
-from agglearn.tables.cells import Cells, stored_cells
+from agglearn.tables.cells import CellNumbers, Cells, HashedCells, ranks, seen_cells
 from agglearn.tables.data import AggregatedData
 from agglearn.tables.noise import Noise
 from agglearn.tables.scopes import shape_of
@@ -117,6 +117,8 @@ def _write_table(folder: Path, position: int, table: Table, schema: Schema) -> d
     columns = table_columns(table.features, table.cells, schema)
     keep = _kept(table)
     cells = np.flatnonzero(keep.reshape(-1))
+    if table.cells.tied:
+        cells = cells[cells < table.n_cells - 1]  # the rest is what no row is about
     arrays = []
     if not table.cells.apart:
         arrays.append(pa.array(cells))
@@ -156,11 +158,15 @@ def _read_table(folder: Path, entry: Mapping[str, Any], schema: Schema) -> Table
     features = tuple(entry["features"])
     rows = read_parquet(folder, entry["file"], entry["sha256"])
     columns = entry["columns"]
-    kind = stored_cells(shape_of(features, schema), entry["buckets"])
-    if not kind.apart:
+    cards = shape_of(features, schema)
+    if entry["buckets"] is not None:
+        kind: Cells = HashedCells(entry["buckets"])
         cells = rows[columns["axes"][0]].to_numpy()
     else:
-        cells = kind.find(np.stack([_codes(rows[name], schema.feature(name)) for name in features]))
+        codes = np.stack([_codes(rows[name], schema.feature(name)) for name in features])
+        listed, to = _in_order(ranks(cards, codes))
+        kind = seen_cells(cards, listed)
+        cells = listed[to] if kind.dense else to
     dtype = np.int64 if entry["integer"] else np.float64
     numbers = np.zeros((1 + len(columns["sums"]), kind.size), dtype)
     for row, name in zip(numbers, [columns["count"], *columns["sums"]], strict=True):
@@ -178,6 +184,14 @@ def _read_table(folder: Path, entry: Mapping[str, Any], schema: Schema) -> Table
         noise=Noise.parse(entry["noise"]) if entry["noise"] else None,
         measured=None if measured is None else measured.reshape(kind.shape),
     )
+
+
+def _in_order(found: CellNumbers) -> tuple[CellNumbers, CellNumbers]:
+    """Ranks in increasing order, and where each stands: as it is, in files that we wrote ourselves."""
+    if (found[1:] > found[:-1]).all():
+        return found, np.arange(found.size)
+    listed, to = np.unique(found, return_inverse=True)
+    return listed, to.reshape(-1)
 
 
 def _codes(column: Any, feature: Feature) -> npt.NDArray[np.int64]:

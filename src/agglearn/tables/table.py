@@ -2,7 +2,8 @@
 
 A :class:`Table` counts records (``counts``, the *d* of the mathematics) and positives (``sums``, the
 *c*, one layer per label) over every combination of its features' modalities, or over the buckets those
-combinations are hashed to. Records with an unknown value in one of the features have no cell; they are
+combinations are hashed to. Where few of the combinations were ever seen it lists those, and counts all the others
+in one cell, the rest. Records with an unknown value in one of the features have no cell; they are
 kept in ``unknown``, so that every table of one data set accounts for every record.
 """
 
@@ -18,7 +19,7 @@ import numpy.typing as npt
 from agglearn.errors import TableError
 from agglearn.runtime.display import clip
 from agglearn.schema.schema import some
-from agglearn.tables.cells import Cells, DenseCells
+from agglearn.tables.cells import Cells, DenseCells, SparseCells, ranks, seen_cells
 from agglearn.tables.noise import Noise
 
 Array: TypeAlias = npt.NDArray[Any]  # int64 where exact, float64 where noisy
@@ -100,18 +101,71 @@ class Table:
         return self.noise is None and bool(np.issubdtype(self.counts.dtype, np.integer))
 
     def __add__(self, other: Table) -> Table:
-        if self.features != other.features or self.cells != other.cells:
+        if self.features != other.features:
             raise TableError(f"tables {self.title} and {other.title} cannot be added: they differ in shape")
         noise = _noise_of_sum(self, other)
-        measured = _both(self.measured, other.measured)
+        cells = self._cells_of_sum(other)
+        a, b = self.over(cells), other.over(cells)
+        added = replace(
+            a,
+            counts=a.counts + b.counts,
+            sums=a.sums + b.sums,
+            unknown=a.unknown + b.unknown,
+            noise=noise,
+            measured=_both(a.measured, b.measured),
+        )
+        return added if self.cells == other.cells else added.compact()
+
+    def _cells_of_sum(self, other: Table) -> Cells:
+        """Cells that tell apart what either table's tell apart."""
+        mine, its = self.cells, other.cells
+        if mine == its:
+            return mine
+        if not (mine.apart and its.apart and _cards(mine) == _cards(its)):
+            raise TableError(f"tables {self.title} and {other.title} cannot be added: they differ in shape")
+        if isinstance(mine, SparseCells) and isinstance(its, SparseCells):
+            return SparseCells(mine.cards, np.union1d(mine.listed, its.listed))
+        return mine if mine.dense else its
+
+    def over(self, cells: Cells) -> Table:
+        """The same numbers in other cells: all that the new ones do not tell apart is added up."""
+        if cells == self.cells:
+            return self
+        if not (cells.apart and self.cells.apart and _cards(cells) == _cards(self.cells)):
+            raise TableError(f"table {self.title} cannot be counted in {cells}")
+        given = np.arange(self.cells.size - bool(self.cells.tied))
+        to = cells.find(self.cells.all_codes(given))
+        numbers = np.concatenate([self.counts[None], self.sums]).reshape(1 + len(self.sums), -1)
+        counted = np.zeros((len(numbers), cells.size), numbers.dtype)
+        for layer, old in zip(counted, numbers, strict=True):
+            np.add.at(layer, to, old[given])
+        measured = None
+        if self.measured is not None:
+            flat = self.measured.reshape(-1)
+            measured = np.full(cells.size, flat[-1] if self.cells.tied else True)
+            measured[to] = flat[given]
+            measured = measured.reshape(cells.shape)
         return replace(
             self,
-            counts=self.counts + other.counts,
-            sums=self.sums + other.sums,
-            unknown=self.unknown + other.unknown,
-            noise=noise,
+            counts=counted[0].reshape(cells.shape),
+            sums=counted[1:].reshape(-1, *cells.shape),
+            cells=cells,
             measured=measured,
         )
+
+    def compact(self) -> Table:
+        """The same table with the cells that suit it: only those that say something, where they are few."""
+        if not self.cells.apart:
+            return self
+        flat = np.concatenate([self.counts[None], self.sums]).reshape(1 + len(self.sums), -1)
+        says = flat.any(axis=0) if self.measured is None else self.measured.reshape(-1).copy()
+        if self.noise is not None and self.measured is None and self.cells.dense:
+            return self  # where every number is noisy, a zero says as much as any other
+        if self.cells.tied:
+            says[-1] = False
+        given = np.flatnonzero(says)
+        seen = self.cells.listed[given] if isinstance(self.cells, SparseCells) else given
+        return self.over(seen_cells(_cards(self.cells), seen))
 
     def marginalise(self, features: Sequence[str]) -> Table:
         """The table over some of its features only, in their old order."""
@@ -126,14 +180,33 @@ class Table:
             raise TableError(f"table {self.title} lacks cells: its margins cannot be summed")
         if self.noise is not None:
             raise TableError(f"table {self.title} is noisy: sum its counts yourself, and the noise with them")
+        features = tuple(self.features[i] for i in kept)
+        if isinstance(self.cells, SparseCells):
+            return self._summed(features, kept)
         counts = self.cells.margin(self.counts, kept)
         return replace(
             self,
-            features=tuple(self.features[i] for i in kept),
+            features=features,
             counts=counts,
             sums=self.cells.margin(self.sums, kept),
             cells=DenseCells(counts.shape),
         )
+
+    def _summed(self, features: Scope, kept: Sequence[int]) -> Table:
+        """The listed cells summed over all features but those at ``kept``: as few as there are."""
+        assert isinstance(self.cells, SparseCells)
+        cards = tuple(self.cells.cards[i] for i in kept)
+        listed, to = np.unique(ranks(cards, self.cells.listed_codes[list(kept)]), return_inverse=True)
+        cells = SparseCells(cards, listed)
+        counted = np.zeros((1 + len(self.sums), cells.size), self.counts.dtype)
+        for layer, old in zip(counted, [self.counts, *self.sums], strict=True):
+            np.add.at(layer, to, old[:-1])
+        return replace(self, features=features, counts=counted[0], sums=counted[1:], cells=cells).compact()
+
+
+def _cards(cells: Cells) -> tuple[int, ...]:
+    """Modalities along each axis of cells that tell the features apart."""
+    return cells.cards if isinstance(cells, SparseCells) else cells.shape
 
 
 def _both(a: npt.NDArray[np.bool_] | None, b: npt.NDArray[np.bool_] | None) -> npt.NDArray[np.bool_] | None:
