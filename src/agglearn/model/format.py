@@ -2,12 +2,15 @@
 
 ``NAME.model/`` holds a manifest (schema, label, settings, how the fit went), Arrow files with μ, θ and the
 chains, and ``history.json``. All but the history, which tells times, is the same for the same tables,
-settings and seed. Version 1, which kept a row for each chain, is read as well.
+settings and seed. Version 1, which kept a row for each chain, and version 2, whose tables were all dense or
+hashed, are read as well.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +20,7 @@ import pyarrow as pa
 
 from agglearn.errors import AgglearnError, StoreError
 from agglearn.field.field import Field
+from agglearn.field.kernels.score import Codes
 from agglearn.field.layout import Layout
 from agglearn.model.model import Model
 from agglearn.model.record import FitRecord
@@ -31,9 +35,10 @@ from agglearn.runtime.files import (
     write_sealed,
 )
 from agglearn.schema.schema import Schema
+from agglearn.tables.cells import SparseCells
 
 FORMAT = "agglearn.model"
-VERSION = 2
+VERSION = 3  # with cells that are listed; without, a model is written as version 2
 _FIRST_VERSION = 1
 _HISTORY = "history.json"
 
@@ -43,6 +48,10 @@ def save_model(model: Model, target: str | Path) -> None:
     arrays: dict[str, npt.NDArray[Any]] = {"mu": model.field.mu, "theta": model.field.theta}
     if model.chains is not None:
         arrays["chains"] = model.chains
+    listed = [own.listed if isinstance(own, SparseCells) else None for own in model.layout.cells]
+    sparse = [cells for cells in listed if cells is not None]
+    if sparse:
+        arrays["listed"] = np.concatenate(sparse)
     history = [entry.to_json() for entry in model.record.history]
     with new_folder(Path(target), FORMAT) as folder:
         write_sealed(folder / _HISTORY, {"iterations": history, "seconds": model.record.seconds})
@@ -50,10 +59,11 @@ def save_model(model: Model, target: str | Path) -> None:
             folder,
             {
                 "format": FORMAT,
-                "version": VERSION,
+                "version": VERSION if sparse else VERSION - 1,
                 "schema": model.schema.to_json(),
                 "tables": [list(s) for s in model.scopes],
                 "hash_sizes": model.layout.buckets,
+                **({"listed": [None if c is None else len(c) for c in listed]} if sparse else {}),
                 "intercept": float(model.field.intercept).hex(),
                 "rows": model.rows,
                 "positives": model.positives,
@@ -84,6 +94,8 @@ def _model(folder: Path, document: Mapping[str, Any]) -> Model:
         schema.cards, [[schema.index[f] for f in scope] for scope in scopes], document["hash_sizes"]
     )
     arrays = read_arrays(folder, document["arrays"])
+    if "listed" in document:
+        layout = _with_lists(layout, document["listed"], arrays["listed"])
     record = _record(folder, document, layout)
     if record.penalties.shape != (layout.n_tables,) or not 0 <= record.mains <= layout.n_tables:
         raise ValueError("penalties do not fit the tables")
@@ -101,7 +113,23 @@ def _model(folder: Path, document: Mapping[str, Any]) -> Model:
     )
 
 
-def _chains(chains: npt.NDArray[Any] | None, layout: Layout, version: int) -> npt.NDArray[np.uint16] | None:
+def _with_lists(layout: Layout, sizes: Sequence[int | None], listed: npt.NDArray[Any]) -> Layout:
+    """The layout with the cells that each sparse table lists."""
+    cells, at = list(layout.cells), 0
+    for t, size in enumerate(sizes):
+        if size is None:
+            continue
+        own, shape = listed[at : at + size].astype(np.int64), layout.cells[t].shape
+        ordered = len(own) == size and (np.diff(own) > 0).all()
+        if not (ordered and 0 <= own.min(initial=0) and own.max(initial=0) < prod(shape)):
+            raise ValueError("the listed cells do not fit the tables")
+        cells[t], at = SparseCells(shape, own), at + size
+    if len(sizes) != layout.n_tables or at != len(listed):
+        raise ValueError("the listed cells do not fit the tables")
+    return replace(layout, cells=tuple(cells))
+
+
+def _chains(chains: npt.NDArray[Any] | None, layout: Layout, version: int) -> Codes | None:
     if chains is None:
         return None
     if version == _FIRST_VERSION:

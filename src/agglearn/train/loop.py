@@ -268,9 +268,9 @@ def fit(
     """
     settings = settings or FitSettings()
     began = time.perf_counter()
-    if settings.by_table:
+    if settings.by_table or problem.layout.tied.size:  # what cells share cannot tell of one value
         problem = with_mains(problem)
-        valid = None if valid is None else with_mains(valid)
+        valid = None if valid is None else with_mains(valid).over(problem.layout)
     engine, mu0, state = begin(problem, settings, threads, part)
     if checkpoints is not None:
         state = checkpoints.resume(problem, settings, engine, state)
