@@ -1,8 +1,8 @@
 # mypy: disallow-untyped-decorators=False
 """Counters for the cells of one table that come up, however many there could be.
 
-They stand in a table of their own that is searched by the rank of a combination and grows as it fills, so that
-cells without a record cost nothing. What is counted does not depend on where a counter stands.
+They stand in a table of their own that is searched by the rank of a combination and grows as it fills, so
+that cells without a record cost nothing. What is counted does not depend on where a counter stands.
 """
 
 from __future__ import annotations

@@ -175,8 +175,10 @@ class Tally:
         for k, row in enumerate(labels):
             joint |= row.astype(joint.dtype, copy=False) << joint.dtype.type(k)
         if self.rows + codes.shape[1] > _MOST_IN_32_BITS:
-            for counters in (self._whole, *self._grown.values(), *self._seen.values()):
+            for counters in (self._whole, *self._grown.values()):
                 counters.widen()
+            for listed in self._seen.values():
+                listed.widen()
         threads = min(thread_count(), len(self.scopes))
         grown, seen = list(self._grown.values()), list(self._seen.values())
 
@@ -184,8 +186,8 @@ class Tally:
             self._whole.add(codes, joint, worker, threads)
             for counters in grown[worker::threads]:
                 counters.add(codes, joint, 0, 1)
-            for listed in seen[worker::threads]:
-                listed.add(codes, joint)
+            for own in seen[worker::threads]:
+                own.add(codes, joint)
 
         in_threads(threads, count)
         self.rows += codes.shape[1]

@@ -4,8 +4,8 @@ The tables stand one after the other; within a table the cells are in the order 
 :class:`~agglearn.tables.cells.Cells`. Everything in :mod:`agglearn.field` that speaks of "cell k" means this
 order.
 
-The last cell of a sparse table, its *rest*, stands for all combinations that were never seen: a sparse table is a
-dense one whose unseen cells share one weight.
+The last cell of a sparse table, its *rest*, stands for all combinations that were never seen: a sparse table
+is a dense one whose unseen cells share one weight.
 """
 
 from __future__ import annotations

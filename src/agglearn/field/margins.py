@@ -1,9 +1,9 @@
 """Margins of tables: what a table tells of fewer features, and what it tells beyond them.
 
 **Reading.** A pair of features is read in the table with the fewest cells that holds both, summed over the
-others; where that is sparse, as a list of the cells that were seen (:func:`entries`). A single is the mean over all tables that hold the feature, each weighted by the inverse of the number
-of cells summed for one modality: the best weights if all cells carry the same noise, and no matter if the
-tables agree.
+others; where that is sparse, as a list of the cells that were seen (:func:`entries`). A single is the mean
+over all tables that hold the feature, each weighted by the inverse of the number of cells summed for one
+modality: the best weights if all cells carry the same noise, and no matter if the tables agree.
 
 **Beyond.** A function u of a table's cells, with weights w, is regressed on margins by turns: each margin
 takes the weighted mean of what the others left, shrunk by a penalty λ,
@@ -107,12 +107,12 @@ def entries(
     axes = [layout.scopes[t].index(f) for f in pair]
     shape = (cells.cards[axes[0]], cells.cards[axes[1]])
     codes = cells.listed_codes[axes]
-    values = np.asarray(vector[layout.part(t)][:-1], np.float64)
-    at = np.arange(values.size)
+    values: Floats = np.asarray(vector[layout.part(t)][:-1], np.float64)
+    at: CellNumbers = np.arange(values.size)
     if len(cells.cards) > 2:
         seen, at = np.unique(ranks(shape, codes), return_inverse=True)
         codes = np.stack(np.unravel_index(seen, shape)).astype(np.int32)
-        values = np.bincount(at.reshape(-1), values)
+        values = np.asarray(np.bincount(at.reshape(-1), values), np.float64)
     return Entries(codes[0], codes[1], values, shape), at.reshape(-1)
 
 

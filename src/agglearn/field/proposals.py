@@ -12,8 +12,9 @@ every value is proposed sooner or later. One alias table (Walker, 1977) for each
 one place looked up. A place is eight bytes, half of them the value's log q, because the chains look up
 places at random and each costs a trip to memory.
 
-Where the table of the two lists the cells that were seen, or a feature has more modalities than such a place can
-tell apart, the mixture is drawn in two steps (:mod:`.seen_laws`): first whether from the values seen with z.
+Where the table of the two lists the cells that were seen, or a feature has more modalities than such a place
+can tell apart, the mixture is drawn in two steps (:mod:`.seen_laws`): first whether from the values seen with
+z.
 """
 
 from typing import NamedTuple
@@ -126,7 +127,8 @@ def _neighbour_table(layout: Layout, d: Floats, f: int) -> tuple[int, Floats]:
 def _counts(layout: Layout, d: Floats, f: int, t: int) -> Floats:
     """The counts of a dense table, a row for each combination of its other features."""
     table = np.maximum(layout.table(d, t), 0.0).astype(np.float64)
-    return np.moveaxis(table, layout.scopes[t].index(f), -1).reshape(-1, layout.cards[f])
+    turned: Floats = np.moveaxis(table, layout.scopes[t].index(f), -1).reshape(-1, layout.cards[f])
+    return turned
 
 
 def _margin(layout: Layout, d: Floats, f: int, t: int) -> Floats:

@@ -5,9 +5,9 @@ Of feature f given the value z of its neighbour, with n_z records of z of which 
 
     q(v | z) = s_z · n_zv/n_z + (1 − s_z) · P(v),   s_z = 0.8 · n_z/(n_z + 1),
 
-which is the law of :mod:`.proposals`, 0.8 · (n_zv + P(v))/(n_z + 1) + 0.2 · P(v), in another order. It is drawn from
-in two steps: with probability s_z from the values seen with z, by an alias table of these alone, and else from the
-marginal law P, by one of its own. The density of a value is looked up where its cell is.
+which is the law of :mod:`.proposals`, 0.8 · (n_zv + P(v))/(n_z + 1) + 0.2 · P(v), in another order. It is
+drawn from in two steps: with probability s_z from the values seen with z, by an alias table of these alone,
+and else from the marginal law P, by one of its own. The density of a value is looked up where its cell is.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ Index = npt.NDArray[np.uint64]
 class SeenLaws(NamedTuple):
     """The laws of some features as flat arrays; feature ``f`` has the rows ``first[f]:first[f + 1]``, if any.
 
-    A spot k of a row stands for ``value[k]`` with probability ``kept[k]``/2³², and for ``value[first + other[k]]``
-    otherwise; those of the marginal law stand for the values in order.
+    A spot k of a row stands for ``value[k]`` with probability ``kept[k]``/2³², and for ``value[first +
+    other[k]]`` otherwise; those of the marginal law stand for the values in order.
     """
 
     first: Index
@@ -72,7 +72,9 @@ class SeenLaw:
         nothing = np.zeros(0)
         if t < 0:
             rows, share = np.zeros(2, np.int64), np.zeros(1)
-            return cls(rows, share, nothing.astype(np.uint32), nothing, marginal, -1, 1, 0, np.zeros(0, np.float32))
+            return cls(
+                rows, share, nothing.astype(np.uint32), nothing, marginal, -1, 1, 0, np.zeros(0, np.float32)
+            )
         cells, axis = layout.cells[t], layout.scopes[t].index(f)
         counts = np.maximum(d[layout.part(t)].reshape(-1), 0.0)
         if isinstance(cells, SparseCells):

@@ -27,15 +27,15 @@ records, about one starts on a cell never seen. More would put mass where d = 0,
 take out again.
 
 **Sparse tables.** With p the laws of the singles, s the pseudo-records and n_ab the counts, the raked pair is
-p_ab = r_a·c_b·(n_ab + s·p_a·p_b)/(n + s), so that log(p_ab/(p_a·p_b)) is a function of a, one of b, and a number
-that all unseen cells share: log(s/(n + s)). The first two are written where the singles are, and neither
-raking nor drawing touches a cell that was not seen: what they share is one law, drawn from with the probability
-that is left.
+p_ab = r_a·c_b·(n_ab + s·p_a·p_b)/(n + s), so that log(p_ab/(p_a·p_b)) is a function of a, one of b, and a
+number that all unseen cells share: log(s/(n + s)). The first two are written where the singles are, and
+neither raking nor drawing touches a cell that was not seen: what they share is one law, drawn from with the
+probability that is left.
 
-**What cannot be placed.** No function of one feature can be written into hashed buckets, nor into the cells of a
-sparse table that share one weight. A feature that
-no dense table holds starts uniform, which needs no weight; pairs that only hashed tables hold are no
-candidates for the tree. So the chains always follow the field that μ describes.
+**What cannot be placed.** No function of one feature can be written into hashed buckets, nor into the cells
+of a sparse table that share one weight. A feature that no dense table holds starts uniform, which needs no
+weight; pairs that only hashed tables hold are no candidates for the tree. So the chains always follow the
+field that μ describes.
 """
 
 from __future__ import annotations
@@ -48,6 +48,8 @@ import numpy as np
 import numpy.typing as npt
 
 from agglearn.errors import InputError
+from agglearn.field.edge import RAKING_STEPS, RAKING_TOLERANCE, Edge
+from agglearn.field.kernels.score import Codes
 from agglearn.field.layout import Layout
 from agglearn.field.margins import (
     entries,
@@ -58,8 +60,6 @@ from agglearn.field.margins import (
     pair_tables,
     single,
 )
-from agglearn.field.edge import RAKING_STEPS, RAKING_TOLERANCE, Edge
-from agglearn.field.kernels.score import Codes
 from agglearn.field.tree import rooted, spanning_tree
 from agglearn.runtime.random import Numbers
 from agglearn.schema.rules import code_type

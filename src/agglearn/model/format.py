@@ -121,7 +121,7 @@ def _with_lists(layout: Layout, sizes: Sequence[int | None], listed: npt.NDArray
             continue
         own, shape = listed[at : at + size].astype(np.int64), layout.cells[t].shape
         ordered = len(own) == size and (np.diff(own) > 0).all()
-        if not (ordered and 0 <= own.min(initial=0) and own.max(initial=0) < prod(shape)):
+        if not (ordered and own.min(initial=0) >= 0 and own.max(initial=0) < prod(shape)):
             raise ValueError("the listed cells do not fit the tables")
         cells[t], at = SparseCells(shape, own), at + size
     if len(sizes) != layout.n_tables or at != len(listed):

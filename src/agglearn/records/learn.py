@@ -25,6 +25,7 @@ _CODE_NAME = re.compile(r"(^|[_\-. ])(u?id|ids|code|zip|zipcode|postcode|(hash|c
 _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}")
 _MOSTLY = 0.9
 
+_MANY, _SEEN_ENOUGH = 100, 3  # see usual_least
 _RECORDS_A_BIN, _FEWEST_BINS, _MOST_BINS = 25, 10, 20  # see usual_bins
 
 
@@ -134,7 +135,9 @@ def _looks_hashed(values: Floats) -> bool:
 def _categorical(survey: ColumnSurvey, coding: Coding, why: str) -> tuple[Feature, ColumnNote]:
     texts, counts = survey.texts()
     by_count = np.argsort(-counts, kind="stable")
-    keep = by_count[counts[by_count] >= coding.min_modality_count][: coding.max_modalities]
+    least = coding.min_modality_count or usual_least(len(texts))
+    common = by_count[counts[by_count] >= least]
+    keep = common[: coding.max_modalities]
     folded = len(texts) - len(keep)
     value_type = survey.value_type
     if value_type in ("string", "float") and all(_INTEGER.fullmatch(t) for t in texts):
@@ -149,8 +152,18 @@ def _categorical(survey: ColumnSurvey, coding: Coding, why: str) -> tuple[Featur
     if folded:
         share = counts[by_count][len(keep) :].sum() / max(counts.sum(), 1)
         more = "" if survey.exact else "more than "
-        why += f"; {more}{folded:,} rare values folded into one ({share:.1%} of the records)"
+        rare = f"values seen fewer than {least} times" if len(keep) == len(common) else "rare values"
+        why += f"; {more}{folded:,} {rare} folded into one ({share:.1%} of the records)"
     return feature, _note(feature, survey, why)
+
+
+def usual_least(values: int) -> int:
+    """How often a value of a column of so many is to be seen to be kept, where nobody says.
+
+    One that is seen once or twice cannot be learnt from, and in a column of many such they are most of the
+    cells.
+    """
+    return _SEEN_ENOUGH if values > _MANY else 1
 
 
 def usual_bins(records: int) -> int:

@@ -1,8 +1,8 @@
 """Which cell a combination of modalities has: the one place that knows what kinds of table there are.
 
 - :class:`DenseCells`: a cell for every combination, in C order, the last feature fastest.
-- :class:`SparseCells`: a cell for each of the combinations that are listed, and a last one, the *rest*, for all
-  the others together: a dense table whose unlisted cells are tied.
+- :class:`SparseCells`: a cell for each of the combinations that are listed, and a last one, the *rest*, for
+  all the others together: a dense table whose unlisted cells are tied.
 - :class:`HashedCells`: a number of buckets; every combination falls into one of them by a fixed mixing
   function of the codes, so that data and model agree on it for ever.
 
@@ -330,11 +330,10 @@ def slot_of(rank, size):  # type: ignore[no-untyped-def]
 @njit(cache=True, nogil=True)
 def fill_index(listed, keys, cells, start, size):  # type: ignore[no-untyped-def]
     """Enter a list into its slots ``start:start + size`` of an index, by open addressing."""
-    for slot in range(start, start + size):
-        keys[slot] = _NO_KEY
+    keys[start : start + size] = _NO_KEY
     for k in range(listed.size):
         rank = np.uint64(listed[k])
-        slot = slot_of(rank, size)
+        slot = np.uint64(slot_of(rank, size))
         while keys[np.uint64(start) + slot] != _NO_KEY:
             slot += np.uint64(1)
             if slot == np.uint64(size):

@@ -1,10 +1,10 @@
 """One table: counts of records and of positives over the combinations of some features.
 
-A :class:`Table` counts records (``counts``, the *d* of the mathematics) and positives (``sums``, the
-*c*, one layer per label) over every combination of its features' modalities, or over the buckets those
-combinations are hashed to. Where few of the combinations were ever seen it lists those, and counts all the others
-in one cell, the rest. Records with an unknown value in one of the features have no cell; they are
-kept in ``unknown``, so that every table of one data set accounts for every record.
+A :class:`Table` counts records (``counts``, the *d* of the mathematics) and positives (``sums``, the *c*, one
+layer per label) over every combination of its features' modalities, or over the buckets those combinations
+are hashed to. Where few of the combinations were ever seen it lists those, and counts all the others in one
+cell, the rest. Records with an unknown value in one of the features have no cell; they are kept in
+``unknown``, so that every table of one data set accounts for every record.
 """
 
 from __future__ import annotations
@@ -142,9 +142,9 @@ class Table:
         measured = None
         if self.measured is not None:
             flat = self.measured.reshape(-1)
-            measured = np.full(cells.size, flat[-1] if self.cells.tied else True)
-            measured[to] = flat[given]
-            measured = measured.reshape(cells.shape)
+            known = np.full(cells.size, flat[-1] if self.cells.tied else True, bool)
+            known[to] = flat[given]
+            measured = known.reshape(cells.shape)
         return replace(
             self,
             counts=counted[0].reshape(cells.shape),
@@ -158,7 +158,7 @@ class Table:
         if not self.cells.apart:
             return self
         flat = np.concatenate([self.counts[None], self.sums]).reshape(1 + len(self.sums), -1)
-        says = flat.any(axis=0) if self.measured is None else self.measured.reshape(-1).copy()
+        says = np.asarray(flat.any(axis=0)) if self.measured is None else self.measured.reshape(-1).copy()
         if self.noise is not None and self.measured is None and self.cells.dense:
             return self  # where every number is noisy, a zero says as much as any other
         if self.cells.tied:

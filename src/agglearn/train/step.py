@@ -8,10 +8,10 @@ needs several visits):
 - g_θ = d·p̂ − c + ρθ (rescaled; the penalty alone where p̂ is not known), or plainly ĉ − c + ρθ
 - μ ← μ − α_μ g_μ / (max(d̂, d) + 2λ_μ),   θ ← θ − α_θ g_θ / (max(d̂, d)·p̂ + ρ)
 
-No weight moves by more than :data:`LARGEST_MOVE` in one step, which bounds the damage of a step that is
-too long until the training loop notices it. The m unseen cells of a sparse table share one μ, each with its own
-penalty: together their gradient is d̂ − d + 2mλ_μ(μ − μ₀), and 2mλ_μ stands for 2λ_μ; their θ is 0. Sums are taken chunk by chunk in a fixed order, so they do
-not depend on the number of threads.
+No weight moves by more than :data:`LARGEST_MOVE` in one step, which bounds the damage of a step that is too
+long until the training loop notices it. The m unseen cells of a sparse table share one μ, each with its own
+penalty: together their gradient is d̂ − d + 2mλ_μ(μ − μ₀), and 2mλ_μ stands for 2λ_μ; their θ is 0. Sums are
+taken chunk by chunk in a fixed order, so they do not depend on the number of threads.
 """
 
 from __future__ import annotations

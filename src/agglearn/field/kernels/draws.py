@@ -270,7 +270,9 @@ def _propose_seen(  # type: ignore[no-untyped-def]
                 cell = rank
                 if table >= 0:
                     t = np.uint64(table)
-                    cell = look_up(lists.keys, lists.cells, lists.start[t], lists.size[t], rank, laws.cells[f])
+                    cell = look_up(
+                        lists.keys, lists.cells, lists.start[t], lists.size[t], rank, laws.cells[f]
+                    )
                 if cell < laws.cells[f]:
                     q += share * np.float64(laws.law[laws.first_law[f] + cell])
             scratch.ratios[s] = -np.float32(log(q))

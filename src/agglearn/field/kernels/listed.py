@@ -1,10 +1,10 @@
 # mypy: disallow-untyped-decorators=False, check-untyped-defs=False, disallow-untyped-calls=False
 """What sparse tables add to the logits of a feature's values.
 
-With w the weight of a listed cell and w₀ that of the rest, the row of a sparse table is w₀ for every value, and
-w − w₀ more for those it lists. The first is the same for all values and drops out, so a draw costs the values
-that are listed: an exact draw adds the row of each table (stored for the features that are drawn so), a
-Metropolis step looks up the values it judges (:mod:`.lists`).
+With w the weight of a listed cell and w₀ that of the rest, the row of a sparse table is w₀ for every value,
+and w − w₀ more for those it lists. The first is the same for all values and drops out, so a draw costs the
+values that are listed: an exact draw adds the row of each table (stored for the features that are drawn so),
+a Metropolis step looks up the values it judges (:mod:`.lists`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Listed(NamedTuple):
     lists: Lists
     table: Index  # of each view
     weight: Index  # where the table's listed cells begin
-    count: Index  # how many they are
+    cells: Index  # how many they are
     stride: Index  # ranks from one value of the feature to the next
     first_other: Index  # of each view, into the other_ arrays
     other_feature: Index
@@ -101,7 +101,7 @@ def listed_of(layout: Layout, exact: Collection[int]) -> Listed:
         lists=lists_of(layout),
         table=np.ascontiguousarray(columns[0]),
         weight=np.ascontiguousarray(columns[1]),
-        count=np.ascontiguousarray(columns[2]),
+        cells=np.ascontiguousarray(columns[2]),
         stride=np.ascontiguousarray(columns[3]),
         first_other=_index(first_other),
         other_feature=np.ascontiguousarray(beside[0]),
@@ -151,13 +151,13 @@ def prepare_listed(listed, mu, theta, weights, worker, workers):  # type: ignore
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def add_rows_listed(listed, weights, f, label, codes, size, begin, end, logits, length, card):  # type: ignore[no-untyped-def]
-    """Add what the sparse tables of ``f`` say to the logits of a batch of chains, a row of ``length`` each."""
+    """Add what the sparse tables of ``f`` say to the logits of a batch, a row of ``length`` each."""
     set_of = np.uint64(label) * np.uint64(weights.size // 2)
     lists = listed.lists
     for view in range(listed.first[f], listed.first[f + 1]):
         first, last = listed.first_other[view], listed.first_other[view + _ONE]
         rows, t = listed.rows[view], listed.table[view]
-        stride, count, offset = listed.stride[view], listed.count[view], set_of + listed.weight[view]
+        stride, count, offset = listed.stride[view], listed.cells[view], set_of + listed.weight[view]
         for i in range(np.uint64(end - begin)):
             row, rank = np.uint64(0), np.uint64(0)
             for k in range(first, last):
@@ -188,7 +188,7 @@ def add_values_listed(listed, weights, f, label, codes, size, begin, end, values
         first, last = listed.first_other[view], listed.first_other[view + _ONE]
         t = listed.table[view]
         start, slots = listed.lists.start[t], listed.lists.size[t]
-        stride, count, offset = listed.stride[view], listed.count[view], set_of + listed.weight[view]
+        stride, count, offset = listed.stride[view], listed.cells[view], set_of + listed.weight[view]
         for i in range(np.uint64(end - begin)):
             rank = np.uint64(0)
             for k in range(first, last):

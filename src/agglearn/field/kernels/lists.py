@@ -1,7 +1,7 @@
 """Where the listed cells of a layout's sparse tables are found: an index by the rank of a combination.
 
-Open addressing over two arrays, one for all tables: 20 bytes a listed cell, and hardly more than one place to look
-at. Sorted rows with a search by halves took four times as long on a table that no cache holds
+Open addressing over two arrays, one for all tables: 20 bytes a listed cell, and hardly more than one place to
+look at. Sorted rows with a search by halves took four times as long on a table that no cache holds
 (`evidence/speed/sparse.py`).
 """
 

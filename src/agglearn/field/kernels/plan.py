@@ -11,9 +11,9 @@ The matrix is stored in lines of ``WIDTH`` columns, all rows of the first line, 
 the second, and so on: while one line is summed for many chains, its rows stay in cache. There is
 a set of matrices for each label, y = 0 with weights μ and y = 1 with μ + θ.
 
-A hashed table has no rows; its weights are looked up value by value. A sparse table has short ones: what it adds
-to the logit of a value is how far the weight of the listed cell is from that of the rest, so that the values a
-row does not list add nothing (:mod:`.listed`).
+A hashed table has no rows; its weights are looked up value by value. A sparse table has short ones: what it
+adds to the logit of a value is how far the weight of the listed cell is from that of the rest, so that the
+values a row does not list add nothing (:mod:`.listed`).
 """
 
 from math import prod
