@@ -11,7 +11,6 @@ import numpy.typing as npt
 import pytest
 from scipy.stats import chi2
 
-from agglearn.errors import InputError
 from agglearn.field.engines import local
 from agglearn.field.engines.local import LocalEngine, memory_needed
 from agglearn.field.engines.protocol import Engine
@@ -264,9 +263,3 @@ def test_memory_is_known_before_it_is_taken() -> None:
         tracemalloc.stop()
     needed = memory_needed(layout, chains.shape[1], threads=1)
     assert 0.5 * needed < peak < needed
-
-
-def test_too_many_modalities_are_refused() -> None:
-    layout = Layout.plain((70_000, 2), [(0, 1)])
-    with pytest.raises(InputError, match="70000 modalities"):
-        LocalEngine(layout, np.zeros((2, 1), np.uint16), 1.0, Numbers(0), 1)
