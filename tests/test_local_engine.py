@@ -18,7 +18,7 @@ from agglearn.field.field import Field
 from agglearn.field.layout import Layout
 from agglearn.field.proposals import build_proposals
 from agglearn.runtime.random import Numbers
-from tests.fields import KnownField, cells_of, random_field
+from tests.fields import KnownField, cells_of, random_field, sparse_layout
 
 Floats = npt.NDArray[np.float64]
 INTERCEPT = -0.4
@@ -53,10 +53,16 @@ MIXED = Layout.hashed(
 )
 LONG = Layout.hashed((37, 3, 16), ((0, 1), (1, 2), (0, 2), (0, 1, 2)), (0, 0, 0, 90))
 FREE = Layout.hashed((3, 18, 2), ((0, 2), (1,)), (0, 5))  # feature 1 has no plain table
+SPARSE = sparse_layout(PAIRS, 0.3)
+SPARSE_MIXED = sparse_layout(MIXED, 0.6, tables=[1, 3, 4])
 
 
 @pytest.mark.parametrize("sampler", ["gibbs", "metropolis"])
-@pytest.mark.parametrize("layout", [PAIRS, MIXED, LONG, FREE], ids=["pairs", "mixed", "long", "free"])
+@pytest.mark.parametrize(
+    "layout",
+    [PAIRS, MIXED, LONG, FREE, SPARSE, SPARSE_MIXED],
+    ids=["pairs", "mixed", "long", "free", "sparse", "sparse mixed"],
+)
 def test_chains_settle_to_the_enumerated_field(layout: Layout, sampler: str) -> None:
     """From one and the same state all chains forget it: after enough sweeps they are independent
     draws of π, so that Pearson's statistic has a χ² law with the degrees of freedom counted."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,11 +25,12 @@ from scipy.special import expit
 from agglearn.errors import InputError, TableError
 from agglearn.field.kernels.score import score_codes
 from agglearn.field.layout import Layout
-from agglearn.field.margins import marginal, mutual_information, pair_tables, single
+from agglearn.field.margins import entries, is_sparse, marginal, mutual_information, pair_tables, single
 from agglearn.field.problem import Problem
 from agglearn.field.tree import rooted, spanning_tree
 from agglearn.runtime.memory import require
 from agglearn.schema.features import Codes
+from agglearn.tables.cells import Cells, DenseCells, SparseCells, ranks
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -122,8 +123,8 @@ def pair_models(
     intercepts, w = _fit_tables(d, c, starts, problem.base_log_odds, l2)
     gains = _gains(d, c, starts, intercepts, w, l2)
     models = []
-    for k, (pair, (_, _, hashed)) in enumerate(parts.items()):
-        layout = Layout.hashed(problem.layout.cards, [pair], [hashed])
+    for k, (pair, (_, _, cells)) in enumerate(parts.items()):
+        layout = Layout(problem.layout.cards, (pair,), (cells,))
         weights = w[starts[k] : starts[k + 1]]
         models.append(PairModel(layout, weights, float(intercepts[k]), float(gains[k])))
     return models
@@ -160,12 +161,20 @@ def tree_augmented_nb(problem: Problem, smoothing: float) -> LogOddsModel:
     tables = pair_tables(layout)
     scopes: list[tuple[int, ...]] = []
     weights: list[Floats] = []
+    kinds: list[Cells] = []
     for parent, child in _tree(problem):
         if parent is None:
             scopes.append((child,))
+            kinds.append(DenseCells((layout.cards[child],)))
             weights.append(np.log(singles[child][0]) - np.log(singles[child][1]))
             continue
         pair = (min(parent, child), max(parent, child))
+        if is_sparse(layout, tables[pair]):
+            for scope, cells, own in _sparse_edge(problem, tables[pair], (parent, child), singles, smoothing):
+                scopes.append(scope)
+                weights.append(own)
+                kinds.append(cells)
+            continue
         logs = []
         for vector, size, law in zip(classes, sizes, singles[child], strict=True):
             counts = np.maximum(marginal(layout, vector, tables[pair], pair), 0.0)
@@ -175,8 +184,10 @@ def tree_augmented_nb(problem: Problem, smoothing: float) -> LogOddsModel:
             logs.append(np.log(joint) - np.log(joint.sum(axis=1, keepdims=True)))
         ratio = logs[0] - logs[1]
         scopes.append(pair)
+        kinds.append(DenseCells((layout.cards[pair[0]], layout.cards[pair[1]])))
         weights.append((ratio if parent < child else ratio.T).reshape(-1))
-    return LogOddsModel(Layout.plain(layout.cards, scopes), np.concatenate(weights), problem.base_log_odds)
+    built = Layout(layout.cards, tuple(scopes), tuple(kinds))
+    return LogOddsModel(built, np.concatenate(weights), problem.base_log_odds)
 
 
 def logistic(
@@ -283,22 +294,60 @@ def _single(problem: Problem, vector: Floats, f: int) -> Floats:
     return total / weight
 
 
+def _sparse_edge(
+    problem: Problem,
+    t: int,
+    edge: tuple[int, int],
+    singles: Sequence[tuple[Floats, Floats]],
+    smoothing: float,
+) -> Iterator[tuple[tuple[int, ...], Cells, Floats]]:
+    """What a sparse table tells of a child given its parent: scopes with their cells and log-ratios.
+
+    Where none was seen, log P(b|a, y) = log(s·P(b|y)) − log(n_a + s) is a function of b and one of a, for
+    each class; the cells that were seen add what they differ by.
+    """
+    layout, (parent, child) = problem.layout, edge
+    classes = (problem.c, problem.d - problem.c)
+    sizes = (problem.positives, problem.rows - problem.positives)
+    of_parent, of_cells = np.zeros(layout.cards[parent]), np.zeros(1)
+    for sign, vector, size, law in zip((1, -1), classes, sizes, singles[child], strict=True):
+        seen, _ = entries(layout, vector, t, edge)
+        counts = np.maximum(seen.values, 0.0)
+        counts *= size / max(counts.sum(), _PRECISION)
+        n = np.bincount(seen.first, counts, minlength=of_parent.size)
+        of_parent -= sign * np.log(n + smoothing)
+        of_cells = of_cells + sign * np.log1p(counts / (smoothing * law[seen.second]))
+    of_child = np.log(singles[child][0]) - np.log(singles[child][1])
+    for f, own in ((parent, of_parent), (child, of_child)):
+        yield (f,), DenseCells(own.shape), own
+    cards = (layout.cards[min(edge)], layout.cards[max(edge)])
+    codes = np.stack([seen.first, seen.second] if parent < child else [seen.second, seen.first])
+    places = ranks(cards, codes)
+    order = np.argsort(places, kind="stable")
+    weights = np.append(of_cells[order], 0.0)
+    yield (min(edge), max(edge)), SparseCells(cards, places[order]), weights
+
+
 def _pair_counts(
     problem: Problem, wanted: set[tuple[int, ...]] | None
-) -> dict[tuple[int, ...], tuple[Floats, Floats, int]]:
-    """For each pair (of those wanted) d, c and the number of buckets if it is hashed."""
+) -> dict[tuple[int, ...], tuple[Floats, Floats, Cells]]:
+    """For each pair (of those wanted) d, c and its cells."""
     layout = problem.layout
-    counts: dict[tuple[int, ...], tuple[Floats, Floats, int]] = {}
+    counts: dict[tuple[int, ...], tuple[Floats, Floats, Cells]] = {}
     for pair, t in pair_tables(layout).items():
         if wanted is not None and pair not in wanted:
             continue
-        d, c = (marginal(layout, vector, t, pair).reshape(-1) for vector in (problem.d, problem.c))
-        counts[pair] = (d, c, 0)
+        if is_sparse(layout, t) and layout.scopes[t] == pair:
+            part = layout.part(t)
+            counts[pair] = (problem.d[part], problem.c[part], layout.cells[t])
+            continue
+        d, c = (marginal(layout, vector, t, pair) for vector in (problem.d, problem.c))
+        counts[pair] = (d.reshape(-1), c.reshape(-1), DenseCells(d.shape))
     for t, scope in enumerate(layout.scopes):
         is_wanted = wanted is None or scope in wanted
         if is_wanted and scope not in counts and len(scope) == min(2, layout.n_features):
             part = layout.part(t)
-            counts[scope] = (problem.d[part], problem.c[part], layout.buckets[t])
+            counts[scope] = (problem.d[part], problem.c[part], layout.cells[t])
     return counts
 
 

@@ -19,6 +19,7 @@ joint.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -26,6 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from agglearn.model.model import Model
+from agglearn.tables.cells import SparseCells
 
 Floats = npt.NDArray[np.float64]
 
@@ -66,7 +68,15 @@ def reliance(
     for t, scope in enumerate(layout.scopes):
         theta, d, s = (layout.table(v, t).astype(float) for v in (model.field.theta, cells, scores))
         worth = 1 / (float(d.sum()) * score_variance) if score_variance > _NO_SPREAD else 0.0
-        axes = list(range(len(scope))) if layout.cells[t].apart else []
+        own = layout.cells[t]
+        if isinstance(own, SparseCells):
+            of_each, left = part_listed(theta, d, own)
+            for axis, effect in enumerate(of_each):
+                summed = np.bincount(own.listed_codes[axis], s[:-1], minlength=effect.size)
+                alone[names[scope[axis]]] += worth * float(effect @ summed)
+            joint.append(Reliance(" × ".join(names[f] for f in scope), worth * float(left @ s)))
+            continue
+        axes = list(range(len(scope))) if own.apart else []
         effects, rest = part(theta, d, len(axes))
         for axis, effect in zip(axes, effects, strict=True):
             others = tuple(i for i in axes if i != axis)
@@ -94,6 +104,29 @@ def part(theta: Floats, d: Floats, axes: int) -> tuple[list[Floats], Floats]:
         if moved <= _SETTLED * total:
             break
     return effects, rest
+
+
+def part_listed(theta: Floats, d: Floats, cells: SparseCells) -> tuple[list[Floats], Floats]:
+    """The same of a sparse table: its rest is in no effect."""
+    rest = theta - (d * theta).sum() / max(float(d.sum()), 1e-300)
+    effects = [np.zeros(card) for card in cells.cards]
+    weights = [np.bincount(codes, d[:-1], minlength=e.size) for codes, e in _axes(cells, effects)]
+    total = float((d * rest**2).sum())
+    for _ in range(_TURNS):
+        moved = 0.0
+        for weight, (codes, effect) in zip(weights, _axes(cells, effects), strict=True):
+            sums = np.bincount(codes, d[:-1] * rest[:-1], minlength=effect.size)
+            mean = np.divide(sums, weight, out=np.zeros_like(effect), where=weight > 0)
+            effect += mean
+            rest[:-1] -= mean[codes]
+            moved += float(weight @ mean**2)
+        if moved <= _SETTLED * total:
+            break
+    return effects, rest
+
+
+def _axes(cells: SparseCells, effects: list[Floats]) -> Iterator[tuple[npt.NDArray[np.int32], Floats]]:
+    return zip(cells.listed_codes, effects, strict=True)
 
 
 def _largest_first(shares: list[Reliance]) -> tuple[Reliance, ...]:
