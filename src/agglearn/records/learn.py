@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from agglearn.errors import InputError
-from agglearn.records.binning import Floats, quantile_cuts, width_cuts
+from agglearn.records.binning import Floats, Ints, quantile_cuts, width_cuts
 from agglearn.records.options import Coding
 from agglearn.records.roles import matches
 from agglearn.records.survey import ColumnSurvey
@@ -135,7 +135,7 @@ def _looks_hashed(values: Floats) -> bool:
 def _categorical(survey: ColumnSurvey, coding: Coding, why: str) -> tuple[Feature, ColumnNote]:
     texts, counts = survey.texts()
     by_count = np.argsort(-counts, kind="stable")
-    least = coding.min_modality_count or usual_least(len(texts))
+    least = coding.min_modality_count or usual_least(counts)
     common = by_count[counts[by_count] >= least]
     keep = common[: coding.max_modalities]
     folded = len(texts) - len(keep)
@@ -157,13 +157,14 @@ def _categorical(survey: ColumnSurvey, coding: Coding, why: str) -> tuple[Featur
     return feature, _note(feature, survey, why)
 
 
-def usual_least(values: int) -> int:
-    """How often a value of a column of so many is to be seen to be kept, where nobody says.
+def usual_least(counts: Ints) -> int:
+    """How often a value is to be seen to be kept, where nobody says, by how often each of a column is.
 
     One that is seen once or twice cannot be learnt from, and in a column of many such they are most of the
     cells.
     """
-    return _SEEN_ENOUGH if values > _MANY else 1
+    rare = int((counts < _SEEN_ENOUGH).sum())
+    return _SEEN_ENOUGH if len(counts) > _MANY and rare > 1 else 1  # one alone would only change its name
 
 
 def usual_bins(records: int) -> int:

@@ -2,7 +2,7 @@
 
 Open addressing over two arrays, one for all tables: 20 bytes a listed cell, and hardly more than one place to
 look at. Sorted rows with a search by halves took four times as long on a table that no cache holds
-(`evidence/speed/sparse.py`).
+(`docs/cardinality.md`).
 """
 
 from __future__ import annotations
