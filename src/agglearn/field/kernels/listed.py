@@ -33,7 +33,7 @@ _ONE = np.uint64(1)
 class Listed(NamedTuple):
     """The sparse tables as their features see them; feature ``f`` has the views ``first[f]:first[f + 1]``.
 
-    The listed cells of all tables stand one after the other, without the rests.
+    The cells of all sparse tables stand one after the other; a rest adds nothing, and need not be told apart.
     """
 
     first: Index
@@ -57,7 +57,7 @@ class Listed(NamedTuple):
 def listed_of(layout: Layout, exact: Collection[int]) -> Listed:
     """The sparse tables of a layout; features that are drawn exactly get rows."""
     tables = [t for t, cells in enumerate(layout.cells) if isinstance(cells, SparseCells)]
-    sizes = [layout.sizes[t] - 1 for t in tables]
+    sizes = [layout.sizes[t] for t in tables]
     place = dict(zip(tables, np.cumsum([0, *sizes]).tolist(), strict=False))
     first, first_other = [0], [0]
     views: list[tuple[int, ...]] = []
@@ -139,7 +139,7 @@ def prepare_listed(listed, mu, theta, weights, worker, workers):  # type: ignore
     for k in range(listed.table_cell.size):
         cell, first = listed.table_cell[k], listed.table_place[k]
         count = listed.table_place[k + 1] - first
-        rest_mu, rest_theta = mu[cell + count], theta[cell + count]
+        rest_mu, rest_theta = mu[cell + count - _ONE], theta[cell + count - _ONE]
         for start in range(np.uint64(0), count, np.uint64(_PIECE)):
             if piece % workers == worker:
                 for i in range(start, min(start + np.uint64(_PIECE), count)):
@@ -172,8 +172,7 @@ def add_rows_listed(listed, weights, f, label, codes, size, begin, end, logits, 
                 for v in range(card):
                     wanted = rank + np.uint64(v) * stride
                     cell = look_up(lists.keys, lists.cells, lists.start[t], lists.size[t], wanted, count)
-                    if cell < count:
-                        logits[to + np.uint64(v)] += weights[offset + cell]
+                    logits[to + np.uint64(v)] += weights[offset + cell]
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -189,12 +188,13 @@ def add_values_listed(listed, weights, f, label, codes, size, begin, end, values
         t = listed.table[view]
         start, slots = listed.lists.start[t], listed.lists.size[t]
         stride, count, offset = listed.stride[view], listed.cells[view], set_of + listed.weight[view]
+        column = listed.other_feature[first] * np.uint64(size) + np.uint64(begin)
+        across = listed.other_stride[first]
         for i in range(np.uint64(end - begin)):
-            rank = np.uint64(0)
-            for k in range(first, last):
+            rank = np.uint64(codes[column + i]) * across
+            for k in range(first + _ONE, last):
                 code = np.uint64(codes[listed.other_feature[k] * np.uint64(size) + np.uint64(begin) + i])
                 rank += code * listed.other_stride[k]
             for s in range(i * each, (i + _ONE) * each):
                 cell = look_up(keys, cells, start, slots, rank + np.uint64(values[s]) * stride, count)
-                if cell < count:
-                    ratios[s] += weights[offset + cell]
+                ratios[s] += weights[offset + cell]
