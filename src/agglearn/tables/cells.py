@@ -200,10 +200,14 @@ class SparseCells(Cells):
         """The modalities of many cells, none of them the rest."""
         return np.stack(np.unravel_index(self.listed[cells], self.cards))
 
-    @cached_property
+    @property
     def listed_codes(self) -> npt.NDArray[np.int32]:
-        """The modalities of every listed cell, a row for each feature."""
-        return np.stack(np.unravel_index(self.listed, self.cards)).astype(np.int32)
+        """The modalities of every listed cell, a row for each feature; found anew, not kept."""
+        codes = np.empty((len(self.cards), len(self.listed)), np.int32)
+        left = self.listed
+        for axis in reversed(range(len(self.cards))):
+            left, codes[axis] = np.divmod(left, self.cards[axis])
+        return codes
 
     def margin(self, numbers: npt.NDArray[Any], kept: Sequence[int]) -> npt.NDArray[Any]:
         """Numbers summed over all features but those at ``kept``; the rest is spread evenly over its own."""

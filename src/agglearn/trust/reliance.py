@@ -19,7 +19,7 @@ joint.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -70,9 +70,10 @@ def reliance(
         worth = 1 / (float(d.sum()) * score_variance) if score_variance > _NO_SPREAD else 0.0
         own = layout.cells[t]
         if isinstance(own, SparseCells):
-            of_each, left = part_listed(theta, d, own)
+            codes = own.listed_codes
+            of_each, left = part_listed(theta, d, codes, own.cards)
             for axis, effect in enumerate(of_each):
-                summed = np.bincount(own.listed_codes[axis], s[:-1], minlength=effect.size)
+                summed = np.bincount(codes[axis], s[:-1], minlength=effect.size)
                 alone[names[scope[axis]]] += worth * float(effect @ summed)
             joint.append(Reliance(" × ".join(names[f] for f in scope), worth * float(left @ s)))
             continue
@@ -106,27 +107,25 @@ def part(theta: Floats, d: Floats, axes: int) -> tuple[list[Floats], Floats]:
     return effects, rest
 
 
-def part_listed(theta: Floats, d: Floats, cells: SparseCells) -> tuple[list[Floats], Floats]:
-    """The same of a sparse table: its rest is in no effect."""
+def part_listed(
+    theta: Floats, d: Floats, codes: npt.NDArray[np.int32], cards: Sequence[int]
+) -> tuple[list[Floats], Floats]:
+    """The same of a sparse table whose cells have these codes: its rest, the last, is in no effect."""
     rest = theta - (d * theta).sum() / max(float(d.sum()), 1e-300)
-    effects = [np.zeros(card) for card in cells.cards]
-    weights = [np.bincount(codes, d[:-1], minlength=e.size) for codes, e in _axes(cells, effects)]
+    effects = [np.zeros(card) for card in cards]
+    weights = [np.bincount(own, d[:-1], minlength=card) for own, card in zip(codes, cards, strict=True)]
     total = float((d * rest**2).sum())
     for _ in range(_TURNS):
         moved = 0.0
-        for weight, (codes, effect) in zip(weights, _axes(cells, effects), strict=True):
-            sums = np.bincount(codes, d[:-1] * rest[:-1], minlength=effect.size)
+        for own, weight, effect in zip(codes, weights, effects, strict=True):
+            sums = np.bincount(own, d[:-1] * rest[:-1], minlength=effect.size)
             mean = np.divide(sums, weight, out=np.zeros_like(effect), where=weight > 0)
             effect += mean
-            rest[:-1] -= mean[codes]
+            rest[:-1] -= mean[own]
             moved += float(weight @ mean**2)
         if moved <= _SETTLED * total:
             break
     return effects, rest
-
-
-def _axes(cells: SparseCells, effects: list[Floats]) -> Iterator[tuple[npt.NDArray[np.int32], Floats]]:
-    return zip(cells.listed_codes, effects, strict=True)
 
 
 def _largest_first(shares: list[Reliance]) -> tuple[Reliance, ...]:
