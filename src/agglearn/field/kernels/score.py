@@ -120,6 +120,12 @@ def _score(codes, tables, theta, scores, worker, workers):  # type: ignore[no-un
                 for i in range(np.uint64(start), np.uint64(stop)):
                     cell = np.uint64(codes[a, i]) * stride + np.uint64(codes[b, i])
                     scores[i] += theta[offset + cell]
+            elif _is_sparse_pair(tables, t) and known[a] and known[b]:
+                lists, rest = tables.lists, tables.offsets[t + 1] - offset - np.uint64(1)
+                first, slots = lists.start[t], lists.size[t]
+                for i in range(np.uint64(start), np.uint64(stop)):
+                    rank = np.uint64(codes[a, i]) * stride + np.uint64(codes[b, i])
+                    scores[i] += theta[offset + look_up(lists.keys, lists.cells, first, slots, rank, rest)]
             else:
                 for i in range(np.uint64(start), np.uint64(stop)):
                     cell = _cell(codes, i, tables, t)
@@ -156,6 +162,14 @@ def _tally_table(codes, p, tables, t, d, c, start, stop):  # type: ignore[no-unt
             cell = offset + np.uint64(codes[a, i]) * stride + np.uint64(codes[b, i])
             d[cell] += 1.0
             c[cell] += p[i]
+    elif _is_sparse_pair(tables, t):
+        lists, rest = tables.lists, tables.offsets[t + np.uint64(1)] - offset - np.uint64(1)
+        first, slots = lists.start[t], lists.size[t]
+        for i in range(np.uint64(start), np.uint64(stop)):
+            rank = np.uint64(codes[a, i]) * stride + np.uint64(codes[b, i])
+            cell = offset + look_up(lists.keys, lists.cells, first, slots, rank, rest)
+            d[cell] += 1.0
+            c[cell] += p[i]
     else:
         for i in range(np.uint64(start), np.uint64(stop)):
             cell = offset + _cell(codes, i, tables, t)
@@ -173,6 +187,13 @@ def _pair(tables, t):  # type: ignore[no-untyped-def]
     a, b = tables.features[begin], tables.features[end - np.uint64(1)]
     simple = end - begin <= 2 and tables.hash_sizes[t] == 0 and tables.lists.size[t] == 0
     return simple, a, b, np.uint64(0) if a == b else tables.cards[b]
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _is_sparse_pair(tables, t):  # type: ignore[no-untyped-def]
+    """Whether table ``t`` lists cells of two features."""
+    arity = tables.scope_start[np.uint64(t) + np.uint64(1)] - tables.scope_start[t]
+    return arity == 2 and tables.lists.size[t] > 0
 
 
 @njit(cache=True, nogil=True, inline="always")
