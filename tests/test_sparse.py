@@ -28,8 +28,8 @@ from agglearn.field.margins import mutual_information
 from agglearn.field.problem import Problem, make_problem
 from agglearn.field.proposals import build_proposals
 from agglearn.field.start import tree_start
-from agglearn.judge.baselines import tree_augmented_nb
 from agglearn.judge.scores import score_predictions
+from agglearn.judge.tree_bayes import tree_augmented_nb
 from agglearn.model.draw import sample
 from agglearn.model.format import load_model, save_model
 from agglearn.receive import receive_tables

@@ -205,11 +205,15 @@ class LocalEngine:
 
 
 def memory_needed(
-    layout: Layout, n_chains: int, threads: int | None = None, proposals_per_feature: int = 2
+    layout: Layout,
+    n_chains: int,
+    threads: int | None = None,
+    proposals_per_feature: int = 2,
+    exact_up_to: int = 100,
 ) -> int:
     """Bytes that a :class:`LocalEngine` will take at its peak, proposals apart."""
     weights = 4 * sum(weights_needed(layout)) + lists_needed(layout)
-    weights += listed_needed(layout, range(layout.n_features))
+    weights += listed_needed(layout, [f for f, card in enumerate(layout.cards) if card <= exact_up_to])
     codes = np.dtype(code_type(max(layout.cards, default=0))).itemsize
     # codes and a copy of them where they are read; label; score
     chains = n_chains * (2 * codes * layout.n_features + 1 + 8)
@@ -222,7 +226,8 @@ def open_local(problem: Problem, start: Starter, options: EngineOptions) -> tupl
     """Chains from a start of the tables, and μ₀."""
     layout = problem.layout
     require(
-        memory_needed(layout, options.chains, options.threads) + WORKSPACE * layout.n_cells,
+        memory_needed(layout, options.chains, options.threads, options.proposals, options.exact_up_to)
+        + WORKSPACE * layout.n_cells,
         f"a field of {layout.n_cells:,} cells with {options.chains:,} chains",
         f"use fewer chains ({option('chains')}), fewer or hashed tables",
     )
