@@ -201,7 +201,12 @@ def test_merge_adds_up_tables_of_one_schema(toy_file: Path, toy: Any, run_cli: A
         save(aggregate(toy.slice(i, 1), "y", schema=whole.schema), f"{i}.agg")
     run = run_cli("merge", *(f"{i}.agg" for i in range(5)), "-o", "all.agg", "--json")
     assert run.code == 0
-    assert run.json == {"path": "all.agg", "tables": 3, "cells": 12, "rows": 5, "positives": {"y": 3}}
+    said = run.json
+    parts = said.pop("parts")
+    assert [(part["name"], part["records"], part["weight"]) for part in parts] == [
+        (str(i), 1, 1) for i in range(5)
+    ]
+    assert said == {"path": "all.agg", "tables": 3, "cells": 12, "rows": 5, "positives": {"y": 3}}
     assert load("all.agg").equals(whole)
 
 

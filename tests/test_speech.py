@@ -108,7 +108,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str, str]] = {
         "with --exclude",
     ),
     "two schemas": (
-        lambda: merge([_tables("a", "b"), _tables("a", "c")]),
+        lambda: merge([_tables("a", "b"), _tables("c", "d")]),
         "schema=first.schema",
         "--schema FIRST.agg",
     ),

@@ -196,7 +196,7 @@ def data(version):
     tables = {(a, b): Table((a, b), counts, counts[None]) for a in names for b in names if a < b}
     return AggregatedData(schema, tables, 4 * version, (4 * version,))
 
-target, version = sys.argv[1], 0
+target, version, found_before = sys.argv[1], 0, False
 save(data(version), os.path.dirname(target) + "/../warm")
 for delay in map(float, sys.argv[2:]):
     said, says = os.pipe()
@@ -213,10 +213,11 @@ for delay in map(float, sys.argv[2:]):
     words = os.read(said, 1 << 20).split()
     version = int(words[-1]) if words else version
     found = None
-    if os.path.exists(target):
+    if words or found_before:
         tables = load(target)  # raises unless it is whole
         found = int(tables.rows) // 4
         assert all((t.counts == found).all() for t in tables.tables.values())
+        found_before = True
     print(version, found)
     version += 1
 sys.stdout.flush()
@@ -224,7 +225,7 @@ os._exit(0)  # Arrow's threads do not survive a fork, and leaving by the front d
 """
 
 
-def test_a_writer_killed_at_any_moment_leaves_whole_tables_or_none(
+def test_a_writer_killed_at_any_moment_leaves_the_old_tables_or_the_new_ones(
     tmp_path: Path, random_tables: Make
 ) -> None:
     target = tmp_path / "here" / "x.agg"
@@ -235,10 +236,10 @@ def test_a_writer_killed_at_any_moment_leaves_whole_tables_or_none(
     assert killed.returncode == 0, killed.stderr
     lines = [line.split() for line in killed.stdout.splitlines()]
     assert len(lines) == 20
-    earlier = None
+    earlier = "None"
     for last, found in lines:
-        # The last that was finished, the one after it, nothing at all, or what an earlier run left.
-        assert found in ("None", earlier) or int(found) - int(last) in (0, 1)
+        # The last that was finished, the one after it, or what an earlier run left; none before the first.
+        assert found == earlier or int(found) - int(last) in (0, 1)
         earlier = found
     assert any(found != "None" for _, found in lines)
     save(random_tables(), target)
@@ -462,3 +463,19 @@ def test_loading_never_runs_code() -> None:
 def test_the_folder_survives_a_copy(folder: Path, tmp_path: Path, random_tables: Make) -> None:
     shutil.copytree(folder, tmp_path / "copy.agg")
     assert load(tmp_path / "copy.agg").equals(random_tables())
+
+
+def test_a_writer_killed_between_its_two_renames_leaves_the_old_tables(
+    tmp_path: Path, random_tables: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "x.agg"
+    save(random_tables(), target)
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    target.rename(tmp_path / f".x.agg.old.{dead.pid}.tmp")  # where it steps aside for the new one
+    (tmp_path / f".x.agg.{dead.pid}.tmp").mkdir()  # which was whole, but did not get its place
+    assert load(target).equals(random_tables())
+    target.rename(tmp_path / f".x.agg.old.{dead.pid}.tmp")
+    save(random_tables(seed=5), target)
+    assert load(target).equals(random_tables(seed=5))
+    assert [p.name for p in tmp_path.iterdir()] == ["x.agg"]

@@ -18,9 +18,12 @@ if TYPE_CHECKING:
     from agglearn.schema.schema import Label, Schema
     from agglearn.tables.check import CheckReport, check
     from agglearn.tables.data import AggregatedData, merge
+    from agglearn.tables.drift import Drift, drift
     from agglearn.tables.format import load_schema, save_schema
+    from agglearn.tables.ledger import Part
     from agglearn.tables.noise import Noise
     from agglearn.tables.table import Table
+    from agglearn.tables.window import window
     from agglearn.train.settings import FitSettings, TrainingSettings
     from agglearn.trust.diagnosis import diagnose
     from agglearn.trust.findings import Diagnosis
@@ -39,12 +42,14 @@ _HOMES = {
     "Comparison": "judge.comparison",
     "Cut": "schema.features",
     "Diagnosis": "trust.findings",
+    "Drift": "tables.drift",
     "Encoded": "schema.features",
     "HeldoutScore": "trust.score",
     "Label": "schema.schema",
     "MaxEntClassifier": "classifier",
     "Model": "model.model",
     "Noise": "tables.noise",
+    "Part": "tables.ledger",
     "Schema": "schema.schema",
     "Suggestion": "trust.suggest",
     "Table": "tables.table",
@@ -55,6 +60,7 @@ _HOMES = {
     "FitSettings": "train.settings",
     "TrainingSettings": "train.settings",
     "diagnose": "trust.diagnosis",
+    "drift": "tables.drift",
     "fit": "model.fitting",
     "load": "opening",
     "load_schema": "tables.format",
@@ -63,6 +69,7 @@ _HOMES = {
     "save_schema": "tables.format",
     "score_tables": "trust.score",
     "suggest_tables": "trust.suggest",
+    "window": "tables.window",
 }
 
 __all__ = [
@@ -75,6 +82,7 @@ __all__ = [
     "Comparison",
     "Cut",
     "Diagnosis",
+    "Drift",
     "Encoded",
     "FitSettings",
     "HeldoutScore",
@@ -82,6 +90,7 @@ __all__ = [
     "MaxEntClassifier",
     "Model",
     "Noise",
+    "Part",
     "Schema",
     "Suggestion",
     "Table",
@@ -91,6 +100,7 @@ __all__ = [
     "check",
     "compare",
     "diagnose",
+    "drift",
     "fit",
     "load",
     "load_schema",
@@ -99,6 +109,7 @@ __all__ = [
     "save_schema",
     "score_tables",
     "suggest_tables",
+    "window",
 ]
 
 

@@ -131,7 +131,8 @@ class MaxEntClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         *,
         on_iteration: Callable[[FitState], None] | None = None,
         checkpoints: Checkpoints | None = None,
-        valid: AggregatedData | None = None,
+        valid: Any = None,
+        **known: Any,
     ) -> MaxEntClassifier:
         """Fit the field to aggregated data; there is no ``y``, the tables hold the labels.
 
@@ -145,8 +146,12 @@ class MaxEntClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         checkpoints
             Where to keep states, and to go on from if there are any.
         valid
-            Tables of other records, to score now and then; the scores stand in the history. Penalties that
-            are ``"auto"`` are chosen on them.
+            Tables of other records, or those records with their labels, to score now and then; the scores
+            stand in the history. Penalties that are ``"auto"`` are chosen on them.
+        **known
+            What else is known: ``records``, ``rake``, ``keep_records``, ``labelled``, ``start_from``,
+            ``prior``, ``prior_weight`` and ``read``, as in :func:`agglearn.fit`; an earlier model may be a
+            classifier.
         """
         parts: list[Any] = list(X) if isinstance(X, list | tuple) else [X]
         for part in parts:
@@ -158,6 +163,9 @@ class MaxEntClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         settings = FitSettings(**{**options, "training": self.training or TrainingSettings()})
         if settings.to_choose and valid is None and len(parts) < 2:
             warnings.warn(nothing_to_choose_on(), NothingToChooseOnWarning, stacklevel=2)
+        for name in ("start_from", "prior"):
+            if known.get(name) is not None:
+                known[name] = model_of(known[name])
         model = fitting.fit(
             parts,
             settings,
@@ -166,6 +174,7 @@ class MaxEntClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             on_iteration=on_iteration,
             checkpoints=checkpoints,
             valid=valid,
+            **known,
         )
         self._take(model)
         return self

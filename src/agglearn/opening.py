@@ -10,7 +10,7 @@ from agglearn.errors import StoreError
 from agglearn.model.format import FORMAT as MODEL
 from agglearn.model.format import load_model, save_model
 from agglearn.model.model import Model
-from agglearn.runtime.files import MANIFEST, read_json
+from agglearn.runtime.files import MANIFEST, put_back, read_json
 from agglearn.tables.data import AggregatedData
 from agglearn.tables.format import FORMAT as TABLES
 from agglearn.tables.format import load as load_tables
@@ -25,6 +25,7 @@ def load(source: str | os.PathLike[str]) -> AggregatedData | Model:
     Reading runs no code, and a folder that was damaged or changed is refused.
     """
     folder = Path(source)
+    put_back(folder)
     if not folder.exists():
         raise StoreError(f"{folder} does not exist")
     if not (folder / MANIFEST).is_file():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import narwhals as nw
@@ -14,7 +14,8 @@ from agglearn.aggregation.options import AggregateOptions
 from agglearn.aggregation.pushdown import count_tables_lazy, is_lazy, survey_lazy
 from agglearn.aggregation.stream import count_tables
 from agglearn.errors import InputError
-from agglearn.records.first_pass import Learnt, learn_schema, schema_of, to_survey
+from agglearn.records.first_pass import Learnt, grow_schema, learn_schema, schema_of, to_survey
+from agglearn.records.grow import growing, grown_schema
 from agglearn.records.learn import ColumnNote, check_told
 from agglearn.records.options import TRAIN
 from agglearn.records.roles import Columns, make_labels
@@ -25,6 +26,8 @@ from agglearn.runtime.options import with_keywords
 from agglearn.schema.schema import Label, Schema
 from agglearn.tables.data import AggregatedData
 from agglearn.tables.format import load_schema
+from agglearn.tables.ledger import Part
+from agglearn.tables.periods import Period
 from agglearn.tables.scopes import parse_scopes
 
 
@@ -112,7 +115,11 @@ def _aggregate(data: Any, label: str | Sequence[str], how: AggregateOptions) -> 
         lazy = is_lazy(data)
     except DuplicateError:  # a frame: opening it names the column
         lazy = False
-    return (_count_there if lazy else _count_here)(data, columns, schema, how)
+    counted = (_count_there if lazy else _count_here)(data, columns, schema, how)
+    if how.period is not None:
+        part = Part(period=Period.parse(how.period))
+        counted = replace(counted, parts={k: replace(d, parts=(part,)) for k, d in counted.parts.items()})
+    return counted
 
 
 def _given_schema(how: AggregateOptions, columns: Columns) -> Schema | None:
@@ -140,6 +147,8 @@ def _count_here(data: Any, columns: Columns, schema: Schema | None, how: Aggrega
     split, encoding, show = how.parts, how.target_encoding, how.show_progress
     if schema is None:
         learnt = learn_schema(source, columns, how, split=split, encoding=encoding, show_progress=show)
+    elif how.grow:
+        learnt = grow_schema(source, schema, how, split, show_progress=show)
     else:
         learnt = Learnt(schema)
     parts, unknown = count_tables(
@@ -164,6 +173,8 @@ def _count_there(frame: Any, columns: Columns, schema: Schema | None, how: Aggre
         names = columns.feature_names(nw.from_native(frame).collect_schema().names())
         check_told(how, names)
         learnt = schema_of(names, columns, how, survey_lazy(frame, to_survey(names, columns)))
+    elif how.grow:
+        learnt = Learnt(*grown_schema(schema, survey_lazy(frame, growing(schema)), how))
     else:
         learnt = Learnt(schema)
     data, unknown = count_tables_lazy(

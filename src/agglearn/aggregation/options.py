@@ -7,8 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from agglearn.errors import InputError
 from agglearn.records.options import Coding, ReadOptions, Split, TargetEncoding
 from agglearn.runtime.options import as_names, at_least
+from agglearn.runtime.speech import option
+from agglearn.tables.periods import Period
 
 if TYPE_CHECKING:
     from agglearn.schema.schema import Schema
@@ -28,6 +31,11 @@ class AggregateOptions(Coding):
         ``pairs``, ``singles``, ``triples``, ``a*b*c``, joined by commas; or tuples.
     schema
         A schema to code by, or the path of one or of an ``.agg``, instead of learning it.
+    grow
+        Whether values of categories that the schema given does not know get codes behind its own; as many as
+        ``max_modalities`` and ``min_modality_count`` allow.
+    period
+        When the records are from: a day (``2026-03-01``), a span of days with a slash, or a number.
     categorical, numeric, bins, binning, edges, max_modalities, min_modality_count
         How columns are coded where the schema is learnt.
     hash_size
@@ -48,6 +56,8 @@ class AggregateOptions(Coding):
     exclude: Sequence[str] = ()
     tables: str | Iterable[Sequence[str]] = "pairs"
     schema: Schema | str | os.PathLike[str] | None = None
+    grow: bool = False
+    period: str | None = None
     hash_size: int | None = None
     target_encode: Sequence[str] = TargetEncoding.columns
     encoding_share: float = TargetEncoding.share
@@ -66,6 +76,10 @@ class AggregateOptions(Coding):
         object.__setattr__(self, "split", dict(self.split or {}))
         object.__setattr__(self, "read", self.read or ReadOptions())
         at_least(2, "small", hash_size=self.hash_size)
+        if self.grow and self.schema is None:
+            raise InputError(f"{option('grow')} needs {option('schema')}: there is nothing to grow from")
+        if self.period is not None:
+            Period.parse(self.period)
         _ = self.parts, self.target_encoding  # which have bounds of their own
 
     @property

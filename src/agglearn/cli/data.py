@@ -1,4 +1,4 @@
-"""Verbs about data: aggregate, receive, check, merge, sql, datasets."""
+"""Verbs about data: aggregate, receive, check, sql, datasets."""
 
 from __future__ import annotations
 
@@ -66,6 +66,12 @@ def aggregate(
     schema: Annotated[
         str | None, typer.Option(help="Code by this schema file, or by the schema of this .agg.")
     ] = None,
+    grow: Annotated[
+        bool, typer.Option("--grow", help="Values that --schema does not know get codes behind its own.")
+    ] = AggregateOptions.grow,
+    period: Annotated[
+        str | None, typer.Option(help="When the records are from: 2026-03-01, 2026-03-01/2026-03-07, or 12.")
+    ] = AggregateOptions.period,
     categorical: Annotated[list[str] | None, typer.Option(help="Columns of categories; * matches.")] = None,
     numeric: Annotated[list[str] | None, typer.Option(help="Columns of quantities; * matches.")] = None,
     bins: Annotated[
@@ -121,6 +127,8 @@ def aggregate(
         exclude=names(exclude),
         tables=tables,
         schema=schema,
+        grow=grow,
+        period=period,
         categorical=names(categorical),
         numeric=names(numeric),
         bins=bins,
@@ -179,9 +187,16 @@ def check(
     """Check that tables agree with themselves and with one another."""
     from agglearn.tables.check import check as run
     from agglearn.tables.format import load
+    from agglearn.tables.ledger import ledger_grid
 
-    report = run(load(data))
-    show(report.document().named(data), json)
+    loaded = load(data)
+    report = run(loaded)
+    document = report.document().named(data)
+    if loaded.parts:
+        parts = loaded.ledger
+        shown = (ledger_grid(parts),) if len(parts) > 1 else ()
+        document = document.followed_by(*shown, parts=[part.to_json() for part in parts])
+    show(document, json)
     if not report.ok:
         raise typer.Exit(2)
 
@@ -293,23 +308,6 @@ def sql(
         show(Document(data={"queries": listed}), json)
     elif output is None:
         print("\n\n".join(query.text for query in found))
-
-
-@app.command()
-def merge(
-    inputs: Annotated[list[str], typer.Argument(metavar="TABLES...", help="Folders of one schema.")],
-    output: Annotated[str, typer.Option("--output", "-o", help="Where to write, a name ending in .agg.")],
-    json: Json = False,
-) -> None:
-    """Add up tables that were aggregated from disjoint records."""
-    from agglearn.tables.data import merge as add_up
-    from agglearn.tables.document import tables_document
-    from agglearn.tables.format import load, save
-
-    target = _targets(output, [])["train"]
-    data = add_up(load(path) for path in inputs)
-    save(data, target)
-    show(tables_document(data, str(target)), json)
 
 
 @app.command()

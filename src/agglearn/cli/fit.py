@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 from agglearn.cli.app import Json, Seed, Threads, app, say, show
+from agglearn.cli.data import Encoding, Missing, Separator, open_input, read_options
 from agglearn.errors import InputError
 from agglearn.train.settings import FitSettings, TrainingSettings
 
@@ -48,8 +49,41 @@ def fit(
         float, typer.Option(help="Stop when predicted log-odds move by less in ten iterations.")
     ] = FitSettings.tolerance,
     valid: Annotated[
-        str | None, typer.Option(help="An .agg of other records, to score on and choose penalties by.")
+        str | None,
+        typer.Option(
+            help="An .agg of other records, or those records with their label, to score on and choose "
+            "penalties by."
+        ),
     ] = None,
+    records: Annotated[
+        list[str] | None,
+        typer.Option(help="Files of records without labels, to learn X from (a label is not looked at)."),
+    ] = None,
+    rake: Annotated[
+        bool, typer.Option("--rake/--no-rake", help="Weight --records to agree with the tables.")
+    ] = True,
+    keep_records: Annotated[
+        bool,
+        typer.Option(
+            "--keep-records/--no-keep-records",
+            help="Keep some of --records, coded, in the model, to judge it by.",
+        ),
+    ] = True,
+    labelled: Annotated[
+        str | None, typer.Option(help="Further records with their label, none behind the tables: added up.")
+    ] = None,
+    start_from: Annotated[
+        str | None, typer.Option("--from", help="An earlier .model of the same features to begin from.")
+    ] = None,
+    prior: Annotated[
+        str | None, typer.Option(help="An earlier .model that the penalty pulls to, instead of 0.")
+    ] = None,
+    prior_weight: Annotated[
+        float, typer.Option(help="What the penalty is multiplied by where there is a --prior.")
+    ] = 1.0,
+    separator: Separator = None,
+    encoding: Encoding = "utf8",
+    missing: Missing = None,
     threads: Threads = None,
     seed: Seed = 0,
     checkpoint: Annotated[str | None, typer.Option(help="Folder to keep the state of the run in.")] = None,
@@ -60,7 +94,7 @@ def fit(
     """Fit the maximum-entropy model to tables."""
     from agglearn.model.fit_report import FitReport, iteration_words
     from agglearn.model.fitting import fit as run
-    from agglearn.model.format import FORMAT, save_model
+    from agglearn.model.format import FORMAT, load_model, save_model
     from agglearn.report.document import Measured
     from agglearn.runtime.files import output_path, refuse_foreign
     from agglearn.runtime.progress import meter
@@ -86,7 +120,11 @@ def fit(
         training=TrainingSettings(start=start, gradient=gradient),
     )
     data = [load(path) for path in tables]
-    heldout = load(valid) if valid else None
+    heldout: Any = None
+    if valid:
+        heldout = load(valid) if _is_tables(valid) else open_input([valid])
+    if prior is None and prior_weight != 1.0:
+        raise InputError("--prior-weight needs a --prior")
     if settings.to_choose and heldout is None and len(data) < 2:
         say(nothing_to_choose_on())
     checkpoints = Checkpoints(Path(folder), checkpoint_every) if folder else None
@@ -101,16 +139,33 @@ def fit(
             on_iteration=lambda state: advance(1, iteration_words(state.history[-1])),
             valid=heldout,
             checkpoints=checkpoints,
+            records=open_input(records) if records else None,
+            rake=rake,
+            keep_records=keep_records,
+            labelled=open_input([labelled]) if labelled else None,
+            start_from=load_model(start_from) if start_from else None,
+            prior=load_model(prior) if prior else None,
+            prior_weight=prior_weight,
+            read=read_options(separator, encoding, missing),
         )
     save_model(model, target)
     valid_score = None
-    if heldout is not None:  # as evaluate will say: the chains have moved since training last looked at them
+    last = model.record.history[-1]
+    if valid and not _is_tables(valid) and last.valid_nllh is not None:  # by the records, and by no law of X
+        valid_score = Measured(last.valid_nllh, last.valid_nllh_se or 0.0)
+    elif heldout is not None and (
+        model.chains is not None or not model.still
+    ):  # as evaluate will say: the chains have moved since training last looked at them
         from agglearn.trust.score import score_tables
 
         score = score_tables(model, heldout, threads=threads)
         valid_score = Measured(score.nllh, score.nllh_se)
     report = FitReport.of(model.record, valid_score)
     show(report.document().named(str(target)).followed_by(path=str(target)), json)
+
+
+def _is_tables(path: str) -> bool:
+    return path.rstrip("/").endswith(".agg")
 
 
 def _penalty(option: str, text: str | None) -> float | Literal["auto"] | None:

@@ -81,7 +81,8 @@ def with_intercept(cells: npt.NDArray[np.float32], intercept: npt.NDArray[np.flo
     return np.concatenate([cells, np.asarray(intercept, np.float32)[None, :]])
 
 
-def _normals(n: int, generators: Sequence[np.random.Generator]) -> npt.NDArray[np.float32]:
+def normals_of(n: int, generators: Sequence[np.random.Generator]) -> npt.NDArray[np.float32]:
+    """A normal number for each of so many members: a column for each generator."""
     return np.stack([rng.standard_normal(n, np.float32) for rng in generators], axis=1)
 
 
@@ -232,7 +233,7 @@ class Chains:
 
     def draw(self, variance: Values, generators: Sequence[np.random.Generator]) -> Shifts:
         """Sums over the members of ψ, each times its own normal number: covariance E[v·ψψᵀ]."""
-        normals = _normals(self.codes.shape[1], generators)
+        normals = normals_of(self.codes.shape[1], generators)
         normals *= np.sqrt(variance * self.size).astype(np.float32)[:, None]
         return with_intercept(self.cells(normals), self.mean(normals))
 
@@ -307,6 +308,6 @@ class Enumeration:
         """Sums over the states of ψ, each times its own normal number: covariance E[v·ψψᵀ]."""
         # Not by way of a mean, which multiplies by the law: √(v/law) overflows where a state is next to
         # impossible.
-        normals = _normals(self.law.size, generators) * np.sqrt(self.law * variance)[:, None]
+        normals = normals_of(self.law.size, generators) * np.sqrt(self.law * variance)[:, None]
         cells = np.stack([self.states.tally(column) for column in normals.T], axis=1)
         return with_intercept(cells.astype(np.float32), normals.sum(axis=0))

@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from agglearn.errors import TableError
 from agglearn.field.layout import Layout
+from agglearn.field.members import Members
 from agglearn.runtime.speech import option
 from agglearn.schema.schema import Schema
 from agglearn.tables.cells import Cells, SparseCells
@@ -61,6 +63,10 @@ class Problem:
         Which cells have a weight to learn; the others were withheld and keep the start's.
     noise
         The noise on the numbers of each table; None where all are exact.
+    prior
+        Where the penalty pulls each θ to; None for 0.
+    records
+        Members of X that are known, where some are: their law is a better one than the field's.
     """
 
     layout: Layout
@@ -70,6 +76,8 @@ class Problem:
     positives: float
     free: npt.NDArray[np.bool_] | None = None
     noise: TableNoise | None = None
+    prior: Floats | None = None
+    records: Members | None = None
 
     @property
     def rate(self) -> float:
@@ -123,7 +131,15 @@ class Problem:
                 part = np.full(its.size, measured[-1] if mine.tied else True)
                 part[to] = measured[given]
                 free[layout.part(t)] = part
-        return replace(self, layout=layout, d=d, c=c, free=None if free.all() else free)
+        return replace(
+            self,
+            layout=layout,
+            d=d,
+            c=c,
+            free=None if free.all() else free,
+            prior=None,  # that of a field over other cells
+            records=None if self.records is None else self.records.over(layout),
+        )
 
     def noise_variances(self, t: int) -> tuple[float, float]:
         """Variances of the noise on each count and on each sum of a table; 0 where it is exact."""
@@ -144,6 +160,19 @@ class Problem:
         for array in (self.d, self.c, self.free):
             if array is not None:
                 digest.update(np.ascontiguousarray(array).data)
+        return digest.hexdigest()
+
+    @property
+    def identity(self) -> str:
+        """A checksum of all that a fit follows from: the tables, and a prior and records if there are any."""
+        beside: list[npt.NDArray[Any]] = [] if self.prior is None else [self.prior]
+        if self.records is not None:
+            beside += [self.records.codes, self.records.weights]
+        if not beside:
+            return self.fingerprint
+        digest = sha256(self.fingerprint.encode())
+        for array in beside:
+            digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()
 
 

@@ -18,7 +18,7 @@ Array = npt.NDArray[Any]
 def solve(
     product: Callable[[Array], Array],
     right: Array,
-    diagonal: Array,
+    diagonal: Array | Callable[[Array], Array],
     *,
     steps: int,
     tolerance: float,
@@ -33,7 +33,7 @@ def solve(
     right
         b; or several of them, a column each, that are solved side by side and stop each on its own.
     diagonal
-        About the diagonal of A, by which the steps are scaled.
+        About the diagonal of A, by which the steps are scaled; or what gives about A⁻¹ times a residual.
     steps, tolerance
         Stop after so many steps, or where ‖b − A·v‖ is so small beside ‖b‖, both measured by the diagonal.
     dot
@@ -41,8 +41,9 @@ def solve(
     """
     inner = dot or _dot
     kind = right.dtype.type
+    scale = diagonal if callable(diagonal) else lambda residual: residual / diagonal
     found, residual = np.zeros_like(right), right.copy()
-    direction = residual / diagonal
+    direction = scale(residual)
     along = inner(residual, direction)
     enough = tolerance**2 * along
     for _ in range(steps):
@@ -57,7 +58,7 @@ def solve(
         length = np.divide(along, bend, out=np.zeros_like(along), where=going)
         found += length.astype(kind) * direction
         residual -= length.astype(kind) * image
-        scaled = residual / diagonal
+        scaled = scale(residual)
         before, along = along, np.where(going, inner(residual, scaled), 0.0)
         direction *= np.divide(along, before, out=np.zeros_like(along), where=going).astype(kind)
         direction += scaled

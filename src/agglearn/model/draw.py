@@ -60,6 +60,8 @@ def population(
         How many are wanted at least; a chain is drawn as often as that takes.
     """
     workers = thread_count(threads)
+    if model.still:
+        return Chains(model.layout, kept_records(model), threads=workers)
     if model.chains is None:
         return Chains(model.layout, exact_draws(model, members, seed), threads=workers)
     n_chains, n_cells = model.chains.shape[1], model.layout.n_cells
@@ -79,6 +81,16 @@ def population(
         if sweep >= SETTLE - 1 and (sweep - SETTLE + 1) % GAP == 0:
             drawn.append(engine.chains)
     return Chains(model.layout, np.concatenate(drawn, axis=1), draws, workers)
+
+
+def kept_records(model: Model) -> Codes:
+    """The records that stand for a model's law of X, or what to do where it kept none."""
+    if model.chains is None:
+        raise InputError(
+            "the model was fitted with records and keeps none of them, so it has no law of X to judge by: fit "
+            f"it again with {option('keep_records')}"
+        )
+    return model.chains
 
 
 def moving(
@@ -123,6 +135,10 @@ def sample(model: Model, n: int, *, seed: int = 0, threads: int | None = None) -
     """
     if n < 1:
         raise InputError(f"{n} records cannot be drawn: ask for at least 1")
+    if model.still:
+        raise InputError(
+            "the model was fitted with records, and would give out those: fit one to tables alone to draw from"
+        )
     check_seed(seed)
     rng = generator(seed, Use.RECORDS)
     settle = SETTLE

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from agglearn.model.record import FitRecord
+from agglearn.model.used import used_blocks
 from agglearn.report.document import Block, Column, Document, Grid, Measured, Note, Paragraph, number
 from agglearn.report.finding import Finding
 from agglearn.train.state import Iteration
@@ -34,6 +35,8 @@ class FitReport(Finding):
     choice
         How the penalties were chosen on held-out tables, if they were: what
         :meth:`~agglearn.train.select.choose.Choice.to_json` gives.
+    used
+        What else than tables it was fitted with.
     """
 
     iterations: int
@@ -47,6 +50,7 @@ class FitReport(Finding):
     steps_halved: int = 0
     valid: Measured | None = None
     choice: Mapping[str, Any] | None = None
+    used: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, record: FitRecord, valid: Measured | None = None) -> FitReport:
@@ -63,6 +67,7 @@ class FitReport(Finding):
             steps_halved=record.steps_halved,
             valid=valid,
             choice=None if record.choice is None else record.choice.to_json(),
+            used=record.used,
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -79,11 +84,13 @@ class FitReport(Finding):
             "misfit_c": self.misfit_c,
             **dict(valid),
             **({} if self.choice is None else {"choice": self.choice}),
+            **({"used": self.used} if self.used else {}),
         }
 
     def document(self) -> Document:
         """How the fit ended, in words and numbers."""
-        took = f"{self.iterations} iterations of {self.chains:,} chains in {self.seconds:.1f} s"
+        moved = f" of {self.chains:,} chains" if self.chains else ""
+        took = f"{self.iterations} iterations{moved} in {self.seconds:.1f} s"
         halved = f"the fit grew worse on the way: steps were halved {self.steps_halved} times"
         return Document(
             title=f"{took} ({self.stopped_because})",
@@ -96,6 +103,7 @@ class FitReport(Finding):
         yield Paragraph(f"penalty {self.lambda_theta:.3g}; {misfit_words(self.misfit_d, self.misfit_c)}")
         if self.valid is not None:
             yield Paragraph(valid_words(self.valid))
+        yield from used_blocks(self.used)
         if self.choice is not None:
             yield _choice_grid(self.choice)
 

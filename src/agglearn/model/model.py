@@ -58,6 +58,11 @@ class Model:
         """The features of each table it was fitted to."""
         return self.scopes[: len(self.scopes) - self.record.mains]
 
+    @property
+    def still(self) -> bool:
+        """Whether its law of X is one of records, which its weights μ do not describe."""
+        return "records" in self.record.used
+
     def __repr__(self) -> str:
         size = f"{len(self.tables):,} tables, {self.layout.n_cells:,} cells"
         return f"<Model of {self.label.name}: {size}, {self.rows:,.0f} records>"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -45,6 +45,9 @@ class FitRecord:
         The noise on them.
     choice
         How the penalties were chosen on held-out tables, where they were.
+    used
+        What else than tables it was fitted with: ``records`` (see :class:`~.given.RecordsUsed`), an earlier
+        model to begin ``from``, a ``prior`` and its weight.
     history
         Every iteration.
     seconds
@@ -65,10 +68,17 @@ class FitRecord:
     choice: Choice | None
     history: tuple[Iteration, ...]
     seconds: float
+    used: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of_fit(
-        cls, fit: Fit, settings: FitSettings, choice: Choice | None, n_tables: int, seconds: float
+        cls,
+        fit: Fit,
+        settings: FitSettings,
+        choice: Choice | None,
+        n_tables: int,
+        seconds: float,
+        used: Mapping[str, Any] | None = None,
     ) -> FitRecord:
         """The record of a fit to so many tables that has ended."""
         assert fit.state.stopped_because is not None
@@ -87,6 +97,7 @@ class FitRecord:
             choice=choice,
             history=tuple(fit.state.history),
             seconds=seconds,
+            used=used or {},
         )
 
     def precision(self, layout: Layout) -> Floats:
@@ -109,6 +120,7 @@ class FitRecord:
             "tables": self.tables,
             "noise": noise,
             "choice": self.choice and self.choice.to_json(),
+            **({"used": dict(self.used)} if self.used else {}),
         }
 
     @classmethod
@@ -132,4 +144,5 @@ class FitRecord:
             choice=choice and Choice(**{"strength": 1.0, **choice}),
             history=tuple(Iteration.from_json(entry) for entry in history),
             seconds=float(seconds),
+            used=document.get("used", {}),
         )

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from agglearn.errors import InputError
 from agglearn.records.encoding import Rates
+from agglearn.records.grow import growing, grown_schema
 from agglearn.records.learn import ColumnNote, check_told, learn_feature, learn_label
 from agglearn.records.options import Coding, Split, TargetEncoding
 from agglearn.records.roles import Columns
@@ -63,6 +64,22 @@ def learn_schema(
         raise InputError("there are no records to aggregate")
     encoded = {name: _encoded(rate, encoding.modalities) for name, rate in rates.items()}
     return schema_of(names, columns, coding, surveys, encoded)
+
+
+def grow_schema(
+    source: Source, schema: Schema, coding: Coding, split: Split, *, show_progress: bool = False
+) -> Learnt:
+    """A given schema with the values of the training records that it does not know."""
+    names = growing(schema)
+    require_columns(names, source.columns)
+    surveys = {name: ColumnSurvey(name) for name in names}
+    with meter("reading columns", source.rows, show=show_progress) as advance:
+        for batch, part in Parts(split, TargetEncoding()).batches(source, names):
+            training = batch if part is None else batch.filter(pa.array(part == 0))
+            for name, survey in surveys.items():
+                survey.add(training.column(name))
+            advance(batch.num_rows)
+    return Learnt(*grown_schema(schema, surveys, coding))
 
 
 def to_survey(names: Sequence[str], columns: Columns) -> list[str]:

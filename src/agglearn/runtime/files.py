@@ -1,6 +1,7 @@
 """Safe files: a folder with a manifest and checksummed files, written whole or not at all.
 
-A folder is prepared under a temporary name beside its target, synced, and renamed. Every file's
+A folder is prepared under a temporary name beside its target, synced, and renamed: a writer that is killed
+leaves the old one or the new one, which may have to be put back from where it stepped aside. Every file's
 SHA-256 stands in the manifest, and the manifest carries its own, so a truncated or edited file is
 noticed. Reading parses JSON, Arrow and Parquet and runs no code.
 """
@@ -36,6 +37,7 @@ def new_folder(target: Path, format_name: str) -> Iterator[Path]:
     refuse_foreign(target, format_name)
     work = target.parent / f".{target.name}.{os.getpid()}.tmp"
     with _writing(target):
+        put_back(target)
         _sweep_leftovers(target)
         work.mkdir(parents=True)
         try:
@@ -109,6 +111,19 @@ def _replace(work: Path, target: Path) -> None:
     target.rename(old)
     work.rename(target)
     shutil.rmtree(old, ignore_errors=True)
+
+
+def put_back(target: Path) -> None:
+    """Put a folder back that stepped aside for a new one, if its writer was killed at that very moment."""
+    target = Path(os.path.realpath(target))
+    if target.exists():
+        return
+    for old in target.parent.glob(f".{glob.escape(target.name)}.old.*.tmp"):
+        pid = re.search(r"\.(\d+)\.tmp$", old.name)
+        if pid and not _alive(int(pid[1])):
+            with contextlib.suppress(OSError):  # another reader may have been quicker
+                old.rename(target)
+            return
 
 
 def _sync(path: Path) -> None:
@@ -191,6 +206,7 @@ def write_manifest(folder: Path, document: dict[str, Any]) -> None:
 def read_manifest(folder: Path, format_name: str, version: int, oldest: int | None = None) -> dict[str, Any]:
     """Read and verify the manifest of a folder of one format, of this version or back to the oldest."""
     folder = Path(folder)
+    put_back(folder)
     if not folder.exists():
         raise StoreError(f"{folder} does not exist")
     if not (folder / MANIFEST).is_file():

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import cached_property, reduce
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from agglearn.errors import InputError, SchemaError, TableError
+from agglearn.errors import InputError, TableError
 from agglearn.runtime.display import clip, counted, html_table
-from agglearn.runtime.speech import option, words
+from agglearn.runtime.speech import option
+from agglearn.schema.growth import common_schema, new_values, positions, same_codes
 from agglearn.schema.schema import Schema, some
 from agglearn.tables.cells import Cells
+from agglearn.tables.ledger import Part, added, fingerprint, taken_out
 from agglearn.tables.scopes import shape_of
 from agglearn.tables.table import Scope, Table
 
@@ -44,6 +46,8 @@ class AggregatedData:
         The count below which a cell was withheld, if any.
     split
         Which part of a split this is, for instance ``{"part": "valid", "seed": 0, …}``.
+    parts
+        The parts that these tables were added up from; see :attr:`ledger`.
     """
 
     schema: Schema
@@ -53,8 +57,12 @@ class AggregatedData:
     absent: str = "zero"
     floor: float | None = None
     split: Mapping[str, Any] | None = None
+    parts: tuple[Part, ...] = ()
 
     def __post_init__(self) -> None:
+        if self._is_sum and all(part.plain for part in self.parts) and not self._plain:
+            # What was put on a sum later is on none of its parts, whose exact numbers are nobody's business.
+            object.__setattr__(self, "parts", ())
         if self.absent not in ABSENT:
             raise InputError(f"absent={self.absent!r} is not one of {', '.join(ABSENT)}")
         for scope, table in self.tables.items():
@@ -97,6 +105,28 @@ class AggregatedData:
         """The cells of each table, by its features."""
         return {scope: table.cells for scope, table in self.tables.items()}
 
+    @property
+    def ledger(self) -> tuple[Part, ...]:
+        """The parts that these tables were added up from; tables of one aggregation are their own."""
+        if self._is_sum:
+            return self.parts
+        alone = self.parts[0] if self.parts else Part()
+        return (replace(alone, rows=self.rows, fingerprint=self._fingerprint, plain=self._plain),)
+
+    @property
+    def _is_sum(self) -> bool:
+        return any(part.fingerprint for part in self.parts)
+
+    @property
+    def _plain(self) -> bool:
+        return self.floor is None and all(
+            t.noise is None and t.measured is None for t in self.tables.values()
+        )
+
+    @cached_property
+    def _fingerprint(self) -> str:
+        return fingerprint(self.schema, self.tables.values(), (self.rows, *self.positives))
+
     def label_index(self, label: str | None = None) -> int:
         """Position of a label; with one label only, it need not be named."""
         names = self.schema.label_names
@@ -110,22 +140,60 @@ class AggregatedData:
 
     def __add__(self, other: AggregatedData) -> AggregatedData:
         """Merge with the tables of other records."""
-        if self.schema != other.schema:
-            raise SchemaError(
-                "two aggregations with different schemas cannot be merged: aggregate the second with "
-                f"the first one's schema ({words(python='schema=first.schema', shell='--schema FIRST.agg')})"
-            )
-        if set(self.tables) != set(other.tables):
-            odd = sorted(set(self.tables) ^ set(other.tables))[0]
-            raise TableError(f"table {' × '.join(odd)} is in one of the aggregations only")
-        if (self.absent, self.floor) != (other.absent, other.floor):
-            raise TableError("two aggregations with different suppression cannot be merged")
+        schema = common_schema(self.schema, other.schema)
+        _require_same_tables(self, other)
+        parts = added(self.ledger, (_with_new(part, self.schema, other.schema) for part in other.ledger))
+        self, other = self.aligned(schema), other.aligned(schema)
         return replace(
             self,
             tables={scope: t + other.tables[scope] for scope, t in self.tables.items()},
             rows=self.rows + other.rows,
             positives=tuple(a + b for a, b in zip(self.positives, other.positives, strict=True)),
             split=None,
+            parts=parts,
+        )
+
+    def __sub__(self, other: AggregatedData) -> AggregatedData:
+        """Take parts out again that were added."""
+        schema = common_schema(self.schema, other.schema)
+        _require_same_tables(self, other)
+        parts = taken_out(self.ledger, other.ledger)
+        if not parts:
+            raise TableError("all parts would be taken out: nothing would be left")
+        other = other.aligned(schema)
+        return replace(
+            self,
+            tables={scope: t - other.tables[scope] for scope, t in self.tables.items()},
+            rows=self.rows - other.rows,
+            positives=tuple(a - b for a, b in zip(self.positives, other.positives, strict=True)),
+            parts=parts,
+        )
+
+    def __mul__(self, weight: float) -> AggregatedData:
+        """The tables with each record counting so much."""
+        return replace(
+            self,
+            tables={scope: table * weight for scope, table in self.tables.items()},
+            rows=self.rows * weight,
+            positives=tuple(p * weight for p in self.positives),
+            parts=tuple(replace(part, weight=part.weight * weight) for part in self.ledger),
+        )
+
+    def aligned(self, schema: Schema) -> AggregatedData:
+        """The same tables over a schema that grew from theirs."""
+        if schema == self.schema:
+            return self
+        tables = {scope: self._moved(table, schema) for scope, table in self.tables.items()}
+        return replace(self, schema=schema, tables=tables)
+
+    def _moved(self, table: Table, schema: Schema) -> Table:
+        if table.cells.apart:
+            places = [positions(self.schema.feature(n), schema.feature(n)) for n in table.features]
+            return table.moved(places, shape_of(table.features, schema))
+        if same_codes(self.schema, schema, table.features):
+            return table
+        raise TableError(
+            f"table {table.title} is hashed, and new values moved its codes: aggregate both with one schema"
         )
 
     def __radd__(self, other: object) -> AggregatedData:
@@ -184,6 +252,19 @@ class AggregatedData:
         )
 
 
+def _with_new(part: Part, before: Schema, schema: Schema) -> Part:
+    """The part, saying which modalities came with it."""
+    return replace(part, new={**new_values(before, schema), **part.new})
+
+
+def _require_same_tables(a: AggregatedData, b: AggregatedData) -> None:
+    if set(a.tables) != set(b.tables):
+        odd = sorted(set(a.tables) ^ set(b.tables))[0]
+        raise TableError(f"table {' × '.join(odd)} is in one of the aggregations only")
+    if (a.absent, a.floor) != (b.absent, b.floor):
+        raise TableError("two aggregations with different suppression cannot be merged")
+
+
 def _same(a: Table, b: Table) -> bool:
     def same(x: Any, y: Any) -> bool:
         return (x is None) == (y is None) and (x is None or np.array_equal(x, y))
@@ -196,6 +277,7 @@ def _same(a: Table, b: Table) -> bool:
         and same(a.sums, b.sums)
         and same(a.unknown, b.unknown)
         and same(a.measured, b.measured)
+        and same(a.variances, b.variances)
     )
 
 

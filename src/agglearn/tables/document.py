@@ -17,5 +17,6 @@ def tables_document(data: AggregatedData, path: str) -> Document:
             "cells": data.n_cells,
             "rows": data.rows,
             "positives": dict(zip(data.schema.label_names, data.positives, strict=True)),
+            **({"parts": [part.to_json() for part in data.parts]} if len(data.parts) > 1 else {}),
         },
     )

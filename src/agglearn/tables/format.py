@@ -9,6 +9,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from agglearn.schema.features import Feature
 from agglearn.schema.schema import Schema
 from agglearn.tables.cells import CellNumbers, Cells, HashedCells, ranks, seen_cells
 from agglearn.tables.data import AggregatedData
+from agglearn.tables.ledger import Part
 from agglearn.tables.noise import Noise
 from agglearn.tables.scopes import shape_of
 from agglearn.tables.table import Scope, Table
@@ -56,6 +58,7 @@ def save(data: AggregatedData, target: str | Path) -> None:
                 "absent": data.absent,
                 "floor": data.floor,
                 "split": data.split,
+                "parts": [part.to_json() for part in _named(data, Path(target).stem)],
                 "schema": data.schema.to_json(),
                 "tables": entries,
             },
@@ -79,11 +82,18 @@ def load(source: str | Path) -> AggregatedData:
             absent=document["absent"],
             floor=document["floor"],
             split=document["split"],
+            parts=tuple(Part.from_json(part) for part in document.get("parts", ())),
         )
     except StoreError:
         raise
     except (AgglearnError, LookupError, TypeError, ValueError, AttributeError, pa.ArrowException) as error:
         raise StoreError(f"{folder} is damaged ({type(error).__name__}: {error}): make it again") from None
+
+
+def _named(data: AggregatedData, name: str) -> tuple[Part, ...]:
+    """The parts; an aggregation that has no name is called as its folder is first."""
+    parts = data.parts or (Part(),)
+    return tuple(replace(part, name=part.name or name) for part in parts)
 
 
 def load_schema(source: str | os.PathLike[str]) -> Schema:
@@ -102,15 +112,27 @@ def save_schema(schema: Schema, target: str | Path) -> None:
 def table_columns(scope: Scope, cells: Cells, schema: Schema) -> dict[str, Any]:
     """Names of a table's columns; features and labels keep theirs, the others make way."""
     axes = list(scope) if cells.apart else ["bucket"]
-    # Most databases take "Count" and "count" for the same name.
-    taken = {name.casefold() for name in (*schema.names, *schema.label_names)}
-    count = "count"
-    while count in taken:
-        count += "_"
+    count = _free_name("count", schema)
+    taken = _taken(schema)
     if not cells.apart:
         while axes[0] in {*taken, count}:
             axes[0] += "_"
     return {"axes": axes, "count": count, "sums": list(schema.label_names)}
+
+
+def _taken(schema: Schema) -> set[str]:
+    # Most databases take "Count" and "count" for the same name.
+    return {name.casefold() for name in (*schema.names, *schema.label_names)}
+
+
+def _free_name(name: str, schema: Schema) -> str:
+    while name in _taken(schema):
+        name += "_"
+    return name
+
+
+def _variance_column(columns: Mapping[str, Any]) -> list[str]:
+    return [columns["variance"]] if "variance" in columns else []
 
 
 def _write_table(folder: Path, position: int, table: Table, schema: Schema) -> dict[str, Any]:
@@ -128,9 +150,12 @@ def _write_table(folder: Path, position: int, table: Table, schema: Schema) -> d
             arrays.append(pa.DictionaryArray.from_arrays(pa.array(codes.astype(np.int32)), modalities))
     arrays.append(pa.array(table.counts.reshape(-1)[cells]))
     arrays += [pa.array(s.reshape(-1)[cells]) for s in table.sums]
+    if table.variances is not None:
+        columns["variance"] = _free_name("variance", schema)
+        arrays.append(pa.array(table.variances.reshape(-1)[cells]))
     slug = "-".join(re.sub(r"[^A-Za-z0-9]+", "_", f)[:24].strip("_") for f in table.features)
     name = f"tables/{position:04d}-{slug[:80]}.parquet"
-    names = [*columns["axes"], columns["count"], *columns["sums"]]
+    names = [*columns["axes"], columns["count"], *columns["sums"], *_variance_column(columns)]
     return {
         "file": name,
         "sha256": write_parquet(folder, name, pa.table(arrays, names=names)),
@@ -171,6 +196,10 @@ def _read_table(folder: Path, entry: Mapping[str, Any], schema: Schema) -> Table
     numbers = np.zeros((1 + len(columns["sums"]), kind.size), dtype)
     for row, name in zip(numbers, [columns["count"], *columns["sums"]], strict=True):
         row[cells] = rows[name].to_numpy()
+    variances = None
+    for name in _variance_column(columns):
+        variances = np.zeros(kind.size)
+        variances[cells] = rows[name].to_numpy()
     measured = None
     if not entry["all_measured"]:
         measured = np.zeros(numbers.shape[1], bool)
@@ -183,6 +212,7 @@ def _read_table(folder: Path, entry: Mapping[str, Any], schema: Schema) -> Table
         cells=kind,
         noise=Noise.parse(entry["noise"]) if entry["noise"] else None,
         measured=None if measured is None else measured.reshape(kind.shape),
+        variances=None if variances is None else variances.reshape(kind.shape),
     )
 
 

@@ -48,6 +48,9 @@ class Table:
         The law of the noise on each number, if any.
     measured
         Which cells were measured at all; None where all were.
+    variances
+        Of each count by sampling, where records weigh differently; None where each counts once, and the
+        variance of a count is the count.
     """
 
     features: Scope
@@ -57,6 +60,7 @@ class Table:
     cells: Cells = _AS_COUNTED
     noise: Noise | None = None
     measured: npt.NDArray[np.bool_] | None = None
+    variances: Array | None = None
 
     def __post_init__(self) -> None:
         if self.sums.shape[1:] != self.counts.shape:
@@ -100,32 +104,53 @@ class Table:
         """Whether the numbers are plain counts, with no noise on them."""
         return self.noise is None and bool(np.issubdtype(self.counts.dtype, np.integer))
 
+    @property
+    def sampling(self) -> npt.NDArray[np.float64]:
+        """Variance of each count by sampling."""
+        found = np.maximum(self.counts, 0) if self.variances is None else self.variances
+        return np.asarray(found, np.float64)
+
     def __add__(self, other: Table) -> Table:
-        if self.features != other.features:
-            raise TableError(f"tables {self.title} and {other.title} cannot be added: they differ in shape")
-        noise = _noise_of_sum(self, other)
-        cells = self._cells_of_sum(other)
-        a, b = self.over(cells), other.over(cells)
+        a, b = self.alike(other)
+        weighed = self.variances is not None or other.variances is not None
         added = replace(
             a,
             counts=a.counts + b.counts,
             sums=a.sums + b.sums,
             unknown=a.unknown + b.unknown,
-            noise=noise,
+            noise=_noise_of_sum(a, b),
             measured=_both(a.measured, b.measured),
+            variances=a.sampling + b.sampling if weighed else None,
         )
         return added if self.cells == other.cells else added.compact()
 
-    def _cells_of_sum(self, other: Table) -> Cells:
-        """Cells that tell apart what either table's tell apart."""
+    def __sub__(self, other: Table) -> Table:
+        """Without a table that was added to it."""
+        a, b = self.alike(other)
+        weighed = self.variances is not None
+        left = replace(
+            a,
+            counts=a.counts - b.counts,
+            sums=a.sums - b.sums,
+            unknown=a.unknown - b.unknown,
+            noise=_noise_left(a, b),
+            variances=a.sampling - b.sampling if weighed else None,
+        )
+        return left if left.cells.dense else left.compact()
+
+    def alike(self, other: Table) -> tuple[Table, Table]:
+        """Both tables in the same cells, which tell apart what either's tell apart."""
         mine, its = self.cells, other.cells
+        if self.features != other.features:
+            raise TableError(f"tables {self.title} and {other.title} cannot be added: they differ in shape")
         if mine == its:
-            return mine
+            return self, other
         if not (mine.apart and its.apart and _cards(mine) == _cards(its)):
             raise TableError(f"tables {self.title} and {other.title} cannot be added: they differ in shape")
+        cells = mine if mine.dense else its
         if isinstance(mine, SparseCells) and isinstance(its, SparseCells):
-            return SparseCells(mine.cards, np.union1d(mine.listed, its.listed))
-        return mine if mine.dense else its
+            cells = SparseCells(mine.cards, np.union1d(mine.listed, its.listed))
+        return self.over(cells), other.over(cells)
 
     def over(self, cells: Cells) -> Table:
         """The same numbers in other cells: all that the new ones do not tell apart is added up."""
@@ -134,11 +159,19 @@ class Table:
         if not (cells.apart and self.cells.apart and _cards(cells) == _cards(self.cells)):
             raise TableError(f"table {self.title} cannot be counted in {cells}")
         given = np.arange(self.cells.size - bool(self.cells.tied))
-        to = cells.find(self.cells.all_codes(given))
-        numbers = np.concatenate([self.counts[None], self.sums]).reshape(1 + len(self.sums), -1)
-        counted = np.zeros((len(numbers), cells.size), numbers.dtype)
-        for layer, old in zip(counted, numbers, strict=True):
-            np.add.at(layer, to, old[given])
+        return self._placed(cells, cells.find(self.cells.all_codes(given)), given)
+
+    def _placed(self, cells: Cells, to: npt.NDArray[np.int64], given: npt.NDArray[np.int64]) -> Table:
+        """The numbers of given cells in others; what was not measured is not measured there."""
+
+        def counted(numbers: Array) -> Array:
+            layers = numbers.reshape(-1, self.cells.size)
+            new = np.zeros((len(layers), cells.size), numbers.dtype)
+            for layer, old in zip(new, layers, strict=True):
+                np.add.at(layer, to, old[given])
+            leading = numbers.shape[: numbers.ndim - len(self.cells.shape)]
+            return new.reshape(*leading, *cells.shape)
+
         measured = None
         if self.measured is not None:
             flat = self.measured.reshape(-1)
@@ -147,11 +180,37 @@ class Table:
             measured = known.reshape(cells.shape)
         return replace(
             self,
-            counts=counted[0].reshape(cells.shape),
-            sums=counted[1:].reshape(-1, *cells.shape),
+            counts=counted(self.counts),
+            sums=counted(self.sums),
             cells=cells,
             measured=measured,
+            variances=None if self.variances is None else counted(self.variances),
         )
+
+    def __mul__(self, weight: float) -> Table:
+        """The table with each of its records counting so much."""
+        noise = self.noise and Noise(self.noise.law, self.noise.scale * weight)
+        return replace(
+            self,
+            counts=self.counts * weight,
+            sums=self.sums * weight,
+            unknown=self.unknown * weight,
+            noise=noise,
+            variances=self.sampling * weight**2,
+        )
+
+    def moved(self, positions: Sequence[npt.NDArray[np.int64]], shape: Sequence[int]) -> Table:
+        """The table in more cells: the modalities of each feature at new positions, none at the others.
+
+        What had no cell was not withheld: no record had it.
+        """
+        given = np.arange(self.cells.size - bool(self.cells.tied))
+        codes = self.cells.all_codes(given)
+        to = ranks(shape, np.stack([place[row] for place, row in zip(positions, codes, strict=True)]))
+        if self.cells.dense:
+            return self._placed(DenseCells(tuple(shape)), to, given)
+        order = np.argsort(to, kind="stable")
+        return self._placed(SparseCells(tuple(shape), to[order]), given, given[order])
 
     def compact(self) -> Table:
         """The same table with the cells that suit it: only those that say something, where they are few."""
@@ -190,6 +249,7 @@ class Table:
             counts=counts,
             sums=self.cells.margin(self.sums, kept),
             cells=DenseCells(counts.shape),
+            variances=None if self.variances is None else self.cells.margin(self.variances, kept),
         )
 
     def _summed(self, features: Scope, kept: Sequence[int]) -> Table:
@@ -201,7 +261,13 @@ class Table:
         counted = np.zeros((1 + len(self.sums), cells.size), self.counts.dtype)
         for layer, old in zip(counted, [self.counts, *self.sums], strict=True):
             np.add.at(layer, to, old[:-1])
-        return replace(self, features=features, counts=counted[0], sums=counted[1:], cells=cells).compact()
+        variances = None
+        if self.variances is not None:
+            variances = np.append(np.bincount(to, self.variances[:-1], minlength=len(listed)), 0.0)
+        summed = replace(
+            self, features=features, counts=counted[0], sums=counted[1:], cells=cells, variances=variances
+        )
+        return summed.compact()
 
 
 def _cards(cells: Cells) -> tuple[int, ...]:
@@ -224,3 +290,12 @@ def _noise_of_sum(a: Table, b: Table) -> Noise | None:
             "add up to a known law"
         )
     return Noise("gaussian", float(np.hypot(a.noise.scale, b.noise.scale)))
+
+
+def _noise_left(whole: Table, part: Table) -> Noise | None:
+    """The noise of a sum less that of a part, which leaves with it."""
+    if whole.noise is None or part.noise is None:
+        return whole.noise
+    left = whole.noise.scale**2 - part.noise.scale**2
+    # Exactly the part's own noise is left with nothing, up to the rounding of two squares.
+    return Noise(whole.noise.law, float(np.sqrt(left))) if left > 1e-9 * whole.noise.scale**2 else None

@@ -27,7 +27,7 @@ from agglearn.train.settings import FitSettings
 from agglearn.train.state import FitState, Iterates, Iteration
 
 FORMAT = "agglearn.checkpoint"
-VERSION = 3
+VERSION = 4
 _NAME, _FOLD, _CHOICE = "iteration-", "fold-", "choice"
 _KEPT = 2  # the newest may be damaged by a dying disk: the one before it is there
 
@@ -61,7 +61,7 @@ class Checkpoints:
 
     def resume(self, problem: Problem, settings: FitSettings, engine: Engine, state: FitState) -> FitState:
         """The newest state on disk (with the engine put there too), or the one given where none is."""
-        self._identity = {"tables": problem.fingerprint, "settings": settings.to_json()}
+        self._identity = {"tables": problem.identity, "settings": settings.to_json()}
         self._prepare()
         damaged: dict[Path, Exception] = {}
         for path in self.found():
@@ -176,6 +176,7 @@ def _write(target: Path, identity: dict[str, Any], engine: Engine, state: FitSta
                     }.items()
                 },
                 "iteration": state.iteration,
+                "ahead": state.ahead,
                 "bad_iterations": state.bad_iterations,
                 "stopped_because": state.stopped_because,
                 "history": [entry.to_json() for entry in state.history],
@@ -199,6 +200,7 @@ def _read(path: Path, manifest: dict[str, Any], layout: Layout, engine: Engine) 
         lambda_theta=scalars["lambda_theta"],
         penalties=seen["penalties"],
         iteration=manifest["iteration"],
+        ahead=manifest["ahead"],
         step_scale=scalars["step_scale"],
         best_misfit=scalars["best_misfit"],
         bad_iterations=manifest["bad_iterations"],

@@ -107,9 +107,8 @@ def weigh(problem: Problem, weights: Iterates, kappa: float) -> Evidence:
     """The evidence of each table."""
     gamma, squares = np.zeros(problem.layout.n_tables), np.zeros(problem.layout.n_tables)
     runs = weights.d_run, weights.c_run
-    _weigh(
-        problem.layout.offsets, problem.d, *runs, weights.theta_mean, weights.precision, kappa, gamma, squares
-    )
+    away = weights.theta_mean - weights.prior
+    _weigh(problem.layout.offsets, problem.d, *runs, away, weights.precision, kappa, gamma, squares)
     return Evidence(gamma, squares)
 
 
@@ -120,7 +119,7 @@ def set_penalties(problem: Problem, weights: Iterates, penalties: Floats) -> Non
     if problem.noise is not None:
         noise = problem.noise.rate_variance(slice(None), problem.rate)
     runs = weights.d_run, weights.c_run
-    at = weights.theta, weights.theta_mean, weights.precision
+    at = weights.theta, weights.theta_mean, weights.precision, weights.prior
     _move(layout.offsets, 2 * penalties, problem.d, noise, *runs, *at)
 
 
@@ -149,13 +148,13 @@ def _weigh(offsets, d, d_run, c_run, theta, precision, kappa, gamma, squares):  
 
 
 @njit(cache=True, nogil=True)
-def _move(offsets, precisions, d, noise, d_run, c_run, theta, theta_mean, precision):  # type: ignore[no-untyped-def]
+def _move(offsets, precisions, d, noise, d_run, c_run, theta, theta_mean, precision, prior):  # type: ignore[no-untyped-def]
     for t in range(precisions.size):
         for k in range(offsets[t], offsets[t + 1]):
             information = _information(d[k], d_run[k], c_run[k])
             new = precisions[t] * (1.0 + noise[t] / max(information, _LEAST_INFORMATION))
             if information + new > 0.0:
                 factor = min((information + precision[k]) / (information + new), 1.0)
-                theta[k] *= factor
-                theta_mean[k] *= factor
+                theta[k] = prior[k] + factor * (theta[k] - prior[k])
+                theta_mean[k] = prior[k] + factor * (theta_mean[k] - prior[k])
             precision[k] = new

@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from agglearn.field.engines.exact import open_exact
 from agglearn.field.engines.local import open_local
+from agglearn.field.engines.mixture import open_mixture
 from agglearn.field.engines.protocol import Engine, EngineOptions, Opener
 from agglearn.field.field import Field
 from agglearn.field.heldout import score_heldout
@@ -30,6 +31,7 @@ from agglearn.field.start import STARTS
 from agglearn.runtime.random import Numbers, Use
 from agglearn.runtime.threads import thread_count
 from agglearn.train.checkpoint import Checkpoints
+from agglearn.train.converge import converge
 from agglearn.train.evidence import (
     ROUND,
     ROUNDS,
@@ -44,12 +46,12 @@ from agglearn.train.evidence import (
 from agglearn.train.mains import with_mains
 from agglearn.train.penalty import chain_noise, first_lambda, next_lambda, overlap
 from agglearn.train.settings import FitSettings
-from agglearn.train.state import FitState, Iterates, Iteration
+from agglearn.train.state import FitState, Iterates, Iteration, Warm
 from agglearn.train.step import StepInfo, StepSettings, step
 
 Floats = npt.NDArray[np.float64]
 
-_ENGINES: Mapping[str, Opener] = {"local": open_local, "exact": open_exact}
+_ENGINES: Mapping[str, Opener] = {"local": open_local, "exact": open_exact, "records": open_mixture}
 
 _AVERAGING_POWER = 2  # iterate t of T weighs about (t/T)², so the last third holds 70 % of the mean
 _STEP_HALVES = 20  # iterations after which the step on θ is half of what it was
@@ -85,11 +87,16 @@ class Fit:
 
 
 def begin(
-    problem: Problem, settings: FitSettings, threads: int | None = None, part: int = 0
+    problem: Problem,
+    settings: FitSettings,
+    threads: int | None = None,
+    part: int = 0,
+    warm: Warm | None = None,
 ) -> tuple[Engine, Floats, FitState]:
     """The engine, the start μ₀ and the state before the first iteration.
 
-    Fits of one seed that stand side by side are told apart by their ``part``.
+    Fits of one seed that stand side by side are told apart by their ``part``. ``warm`` is where an earlier
+    fit ended.
     """
     n_chains, how = settings.n_chains(problem.rows), settings.training
     options = EngineOptions(
@@ -101,15 +108,23 @@ def begin(
         marginal_label=how.marginal_label,
         threads=threads,
     )
-    engine, mu0 = _ENGINES[settings.engine](problem, STARTS[how.start], options)
+    kind = settings.engine if problem.records is None else "records"
+    engine, mu0 = _ENGINES[kind](problem, warm.start if warm else STARTS[how.start], options)
     penalty = settings.fixed_theta
     if penalty is None:
         penalty = first_lambda(int(np.count_nonzero(problem.d > 0)), problem.positives)
     penalties = np.full(problem.layout.n_tables, float(penalty))
     if settings.by_table:
         penalties = first_penalties(problem.layout)
-    first = Field(problem.layout, mu0, np.zeros_like(mu0), problem.base_log_odds)
-    return engine, mu0, FitState(Iterates.at(first, penalties), penalty, penalties)
+    theta = np.zeros_like(mu0) if problem.prior is None else problem.prior
+    first = Field(problem.layout, mu0, theta, problem.base_log_odds)
+    if warm is None:
+        return engine, mu0, FitState(Iterates.at(first, penalties, problem.prior), penalty, penalties)
+    if settings.fixed_theta is None:
+        penalty, penalties = warm.lambda_theta, warm.penalties.copy()
+    state = FitState(Iterates.at(warm.field, penalties, problem.prior), penalty, penalties)
+    state.ahead = ROUND * ROUNDS  # its penalties are known, and its steps are short
+    return engine, mu0, state
 
 
 def _chains_at(iteration: int, full: int, growth: int) -> int:
@@ -155,13 +170,26 @@ def iterate(
         yield state
 
 
+def advance(
+    engine: Engine,
+    mu0: Floats,
+    problem: Problem,
+    settings: FitSettings,
+    state: FitState,
+    threads: int | None = None,
+) -> Iterator[FitState]:
+    """Train from a state on: step by step, or by Newton's method where the law of X stays where it is."""
+    train = converge if engine.still else iterate
+    return train(engine, mu0, problem, settings, state, threads)
+
+
 def _find_penalties(problem: Problem, settings: FitSettings, state: FitState, n_chains: int) -> None:
     """Find the penalties anew, where they are to be found and it is time to."""
     if settings.fixed_theta is not None:
         return
     weights, layout = state.weights, problem.layout
     if settings.by_table:
-        if is_round(state.iteration):
+        if is_round(state.iteration + state.ahead):
             found = weigh(problem, weights, overlap_of_tables(layout))
             noise = chain_noise(problem.rows, n_chains, averaged=ROUND)
             noise *= settings.training.strength
@@ -178,8 +206,8 @@ def _find_penalties(problem: Problem, settings: FitSettings, state: FitState, n_
 def _steps(engine: Engine, settings: FitSettings, state: FitState) -> StepSettings:
     t, tables, how = state.iteration, engine.layout.n_tables, settings.training
     if settings.by_table:  # new penalties are a new problem
-        t = since_round(t)
-    theta = max(how.first_step_theta / (1 + t / _STEP_HALVES), how.step_theta)
+        t = since_round(t + state.ahead)
+    theta = max(how.first_step_theta / (1 + (t + state.ahead) / _STEP_HALVES), how.step_theta)
     mu = min(how.step_mu, engine.longest_step_mu)
     mean_weight = (_AVERAGING_POWER + 1) / (t + 1 + _AVERAGING_POWER) if how.averaging else 1.0
     return StepSettings(
@@ -216,7 +244,7 @@ def _look_at_predictions(engine: Engine, settings: FitSettings, state: FitState)
         moved = float(np.sqrt(population.mean(population.map(np.square, population.scores(*by)))))
         state.history[-1] = replace(state.history[-1], moved=moved)
         grown = not engine.n_chains or state.iteration >= _GROW_EVERY * settings.training.growth.bit_length()
-        known = not settings.by_table or state.iteration >= ROUND * (ROUNDS + 1)
+        known = not settings.by_table or state.iteration + state.ahead >= ROUND * (ROUNDS + 1)
         if moved < settings.tolerance and grown and known:
             state.stopped_because = "predictions settled"
     state.theta_seen = weights.theta_mean.copy()
@@ -226,7 +254,8 @@ def _look_at_predictions(engine: Engine, settings: FitSettings, state: FitState)
 def _score_on(valid: Problem, engine: Engine, state: FitState, stops: bool) -> None:
     """Put the score of the averaged weights on held-out tables into the history, and stop if that is due."""
     field = state.weights.mean
-    score = score_heldout(valid, engine.population(field), field)
+    law = engine.population(field) if valid.records is None else valid.records
+    score = score_heldout(valid, law, field)
     state.history[-1] = replace(state.history[-1], valid_nllh=score.nllh, valid_nllh_se=score.nllh_se)
     scores = [entry.valid_nllh for entry in state.history if entry.valid_nllh is not None]
     # Scores share most of their error, but not that of the chains: one that is a little lower says nothing.
@@ -244,6 +273,7 @@ def fit(
     valid: Problem | None = None,
     stop_by_valid: bool = False,
     part: int = 0,
+    warm: Warm | None = None,
 ) -> Fit:
     """Fit a field to its tables.
 
@@ -265,16 +295,20 @@ def fit(
         Whether to stop when the score has not become better for some time.
     part
         Which of several fits of one seed this is: each has random numbers of its own.
+    warm
+        Where an earlier fit ended, to begin from.
     """
     settings = settings or FitSettings()
     began = time.perf_counter()
     if settings.by_table or problem.layout.tied.size:  # what cells share cannot tell of one value
         problem = with_mains(problem)
         valid = None if valid is None else with_mains(valid).over(problem.layout)
-    engine, mu0, state = begin(problem, settings, threads, part)
+    if valid is not None and valid.records is not None:
+        valid = replace(valid, records=valid.records.over(valid.layout))
+    engine, mu0, state = begin(problem, settings, threads, part, warm)
     if checkpoints is not None:
         state = checkpoints.resume(problem, settings, engine, state)
-    for _ in iterate(engine, mu0, problem, settings, state, threads):
+    for _ in advance(engine, mu0, problem, settings, state, threads):
         if valid is not None and (state.iteration % _SCORE_EVERY == 0 or state.stopped_because):
             _score_on(valid, engine, state, stop_by_valid)
         if on_iteration is not None:

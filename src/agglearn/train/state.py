@@ -10,7 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from agglearn.field.field import Field
+from agglearn.field.kernels.score import Codes
 from agglearn.field.layout import Layout
+from agglearn.field.start import Start, tree_start
+from agglearn.runtime.random import Numbers
 
 Floats = npt.NDArray[np.float64]
 
@@ -18,7 +21,7 @@ Floats = npt.NDArray[np.float64]
 @dataclass
 class Iterates:
     """The weights of a field on their way, their running averages, the running means behind p̂, and the
-    precision of each θ: its penalty is ½·precision·θ²."""
+    precision of each θ: its penalty is ½·precision·(θ − prior)²."""
 
     layout: Layout
     mu: Floats
@@ -30,16 +33,17 @@ class Iterates:
     d_run: Floats
     c_run: Floats
     precision: Floats
+    prior: Floats
 
     @classmethod
-    def at(cls, field: Field, penalties: float | Floats) -> Iterates:
+    def at(cls, field: Field, penalties: float | Floats, prior: Floats | None = None) -> Iterates:
         """Weights that begin at a field, with nothing to average over yet, and a λ_θ for each table."""
         zeros = [np.zeros_like(field.mu) for _ in range(3)]
         mu, theta, b = field.mu, field.theta, field.intercept
         precision = np.repeat(2.0 * np.broadcast_to(penalties, field.layout.n_tables), field.layout.sizes)
-        return cls(
-            field.layout, mu.copy(), theta.copy(), b, mu.copy(), zeros[0], b, zeros[1], zeros[2], precision
-        )
+        prior = np.zeros_like(theta) if prior is None else prior
+        weights = field.layout, mu.copy(), theta.copy(), b, mu.copy()
+        return cls(*weights, zeros[0], b, zeros[1], zeros[2], precision, prior)
 
     @property
     def now(self) -> Field:
@@ -68,6 +72,8 @@ class Iteration:
         How long it took.
     moves, acceptance
         Share of values that changed, and of proposals that were accepted, where chains moved.
+    records
+        What records counted beside the chains, where there were any.
     log_partition
         log Z, where the engine is exact.
     moved
@@ -89,6 +95,7 @@ class Iteration:
     seconds: float
     moves: float | None = None
     acceptance: float | None = None
+    records: float | None = None
     log_partition: float | None = None
     moved: float | None = None
     valid_nllh: float | None = None
@@ -104,14 +111,48 @@ class Iteration:
         return cls(**{f.name: document[f.name] for f in fields(cls) if f.name in document})
 
 
+@dataclass(frozen=True, eq=False)
+class Warm:
+    """Where an earlier fit ended, to begin from.
+
+    Attributes
+    ----------
+    field
+        Its weights, over the tables at hand.
+    penalties, lambda_theta
+        λ_θ of each table, and what one for all would be.
+    chains
+        Its chains, a row for each feature; None where it kept none.
+    """
+
+    field: Field
+    penalties: Floats
+    lambda_theta: float
+    chains: Codes | None
+
+    def start(
+        self, layout: Layout, d: npt.NDArray[np.floating], rows: float, n_chains: int, numbers: Numbers
+    ) -> Start:
+        """The old weights and chains, as many as are wanted; chains of a tree where there were none."""
+        if self.chains is None:
+            begun = tree_start(layout, d, rows, n_chains, numbers)
+            return Start(self.field.mu, begun.chains, begun.edges)
+        taken = np.linspace(0, self.chains.shape[1], n_chains, endpoint=False).astype(np.int64)
+        return Start(self.field.mu, np.ascontiguousarray(self.chains[:, taken]), ())
+
+
 @dataclass
 class FitState:
-    """All that training knows after some iterations, chains apart."""
+    """All that training knows after some iterations, chains apart.
+
+    ``ahead`` are the iterations that an earlier fit is taken to have done before.
+    """
 
     weights: Iterates
     lambda_theta: float
     penalties: Floats  # λ_θ of each table
     iteration: int = 0
+    ahead: int = 0
     step_scale: float = 1.0
     best_misfit: float = np.inf
     bad_iterations: int = 0

@@ -5,7 +5,8 @@ With d̂, ĉ the engine's expectations, and p̂ the ratio of their running means
 needs several visits):
 
 - g_μ = d̂ − d + 2λ_μ(μ − μ₀)
-- g_θ = d·p̂ − c + ρθ (rescaled; the penalty alone where p̂ is not known), or plainly ĉ − c + ρθ
+- g_θ = d·p̂ − c + ρθ (rescaled; the penalty alone where p̂ is not known), or plainly ĉ − c + ρθ; where there
+  is a prior, θ less its mean stands in the penalty
 - μ ← μ − α_μ g_μ / (max(d̂, d) + 2λ_μ),   θ ← θ − α_θ g_θ / (max(d̂, d)·p̂ + ρ)
 
 No weight moves by more than :data:`LARGEST_MOVE` in one step, which bounds the damage of a step that is too
@@ -69,7 +70,7 @@ class StepInfo:
 
 @njit(cache=True, nogil=True)
 def _step(  # type: ignore[no-untyped-def]
-    mu, theta, mu_mean, theta_mean, d_run, c_run, mu0, d, c, d_hat, c_hat, free, precision,
+    mu, theta, mu_mean, theta_mean, d_run, c_run, mu0, d, c, d_hat, c_hat, free, precision, prior,
     lambda_mu, step_mu, step_theta, rescaled, flat_mu, flat_theta, memory, mean_weight,
     sums, worker, workers,
 ):  # fmt: skip
@@ -87,7 +88,7 @@ def _step(  # type: ignore[no-untyped-def]
             if rescaled:
                 gap_c = d[k] * rate - c[k] if known else 0.0
             g_mu = gap_d + 2.0 * lambda_mu * (mu[k] - mu0[k])
-            g_theta = gap_c + precision[k] * theta[k]
+            g_theta = gap_c + precision[k] * (theta[k] - prior[k])
             h_mu = flat_mu if flat_mu > 0.0 else scale + 2.0 * lambda_mu
             h_theta = flat_theta if flat_theta > 0.0 else scale * rate + precision[k]
             miss_d += abs(gap_d)
@@ -140,6 +141,7 @@ def step(
         expected.c,
         _NO_MASK if problem.learnt is None else problem.learnt,
         weights.precision,
+        weights.prior,
     )
     numbers = (
         settings.lambda_mu,

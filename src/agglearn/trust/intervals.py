@@ -171,7 +171,7 @@ def model_posterior(
     check_seed(seed)
     if draws is not None and draws < 2:
         raise InputError(f"{draws} draws tell no interval: ask for at least 2")
-    if model.chains is None and prod(model.layout.cards) > MOST_STATES:
+    if model.chains is None and not model.still and prod(model.layout.cards) > MOST_STATES:
         raise InputError(
             "the model kept no chains, and intervals are found with them: fit it again with the local engine"
         )

@@ -35,7 +35,7 @@ from agglearn.field.engines.local import LocalEngine, memory_needed
 from agglearn.field.kernels.score import Codes, tally
 from agglearn.field.layout import Layout
 from agglearn.field.problem import Problem
-from agglearn.model.draw import SETTLE, exact_draws, moving
+from agglearn.model.draw import SETTLE, exact_draws, kept_records, moving
 from agglearn.model.model import Model
 from agglearn.runtime.memory import require
 from agglearn.runtime.random import Numbers
@@ -195,7 +195,10 @@ def _engine(
     model: Model, tables: Problem, layouts: Sequence[Layout], seed: int, threads: int
 ) -> tuple[LocalEngine, npt.NDArray[np.bool_], int]:
     """The chains to watch, which of them are in the second half, and how many of them are no copies."""
-    if model.chains is None:
+    if model.still:
+        chains = kept_records(model)
+        second, families = np.arange(chains.shape[1]) % 2 == 1, chains.shape[1]
+    elif model.chains is None:
         chains = exact_draws(model, _EXACT_DRAWS, seed)
         second, families = np.arange(_EXACT_DRAWS) % 2 == 1, _EXACT_DRAWS
     else:

@@ -46,6 +46,7 @@ class ExactEngine:
     """
 
     longest_step_mu = 1.5  # no chain lags behind the weights: 2 is where a step overshoots for good
+    still = False
     n_chains = 0
     chains = None
 

@@ -61,6 +61,7 @@ class LocalEngine:
     """
 
     longest_step_mu = np.inf
+    still = False
 
     def __init__(
         self,

@@ -87,11 +87,14 @@ class Engine(Protocol):
         Features and tables, and the number of records that expectations are scaled to.
     longest_step_mu
         The longest step on μ that is stable, in units of 1/tables.
+    still
+        Whether its law of X stays where it is whatever the weights, so that θ can be solved for.
     """
 
     layout: Layout
     rows: float
     longest_step_mu: float
+    still: bool
 
     @property
     def n_chains(self) -> int:

@@ -130,7 +130,7 @@ def choose(
         Where the first fits are kept, and the choice once it is made. A run killed in between walks again
         from the first fits, to the same end.
     """
-    tables = [problem.fingerprint for fold in folds for problem in (fold.train, fold.valid)]
+    tables = [problem.identity for fold in folds for problem in (fold.train, fold.valid)]
     made = None if checkpoints is None else checkpoints.read_choice(tables, settings)
     if made is not None:
         return Choice(**made)

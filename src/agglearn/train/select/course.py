@@ -17,7 +17,7 @@ from agglearn.field.population import Population
 from agglearn.runtime.random import Numbers, Use
 from agglearn.runtime.threads import thread_count
 from agglearn.train.checkpoint import Checkpoints
-from agglearn.train.loop import fit, iterate
+from agglearn.train.loop import advance, fit
 from agglearn.train.mains import with_mains
 from agglearn.train.select.folds import Fold
 from agglearn.train.select.newton import newton_step
@@ -140,7 +140,7 @@ class Course:
             tolerance=0.0,
             training=replace(self._settings.training, growth=1),
         )
-        for _ in iterate(self._engine, self._mu0, self._train, settings, state, self._threads):
+        for _ in advance(self._engine, self._mu0, self._train, settings, state, self._threads):
             self._watch(state)
         self.work += (_SEGMENT + _SETTLING_WORK) * self._iteration_work
         return self._arrive(state)
@@ -168,4 +168,5 @@ class Course:
     def compare(self, at: Station, other: Station, judge: Station) -> Difference:
         """How much better one place is than another on the held-out tables, by the chains of a third."""
         self.work += _JUDGING_WORK * self._iteration_work
-        return compare_heldout(self._valid, judge.judges, at.field, other.field)
+        law = judge.judges if self._valid.records is None else self._valid.records
+        return compare_heldout(self._valid, law.over(self._valid.layout), at.field, other.field)

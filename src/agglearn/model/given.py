@@ -1,0 +1,170 @@
+"""What is known beside tables: records, with their labels or without."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import narwhals as nw
+import numpy as np
+import numpy.typing as npt
+
+from agglearn.aggregation.api import aggregate
+from agglearn.aggregation.pushdown import is_lazy
+from agglearn.errors import InputError
+from agglearn.field.kernels.score import Codes
+from agglearn.field.layout import Layout
+from agglearn.field.members import Members
+from agglearn.field.problem import Problem
+from agglearn.field.rake import rake
+from agglearn.records.options import ReadOptions
+from agglearn.records.sources import Source, open_source
+from agglearn.runtime.memory import require
+from agglearn.schema.schema import Schema, require_columns
+from agglearn.tables.data import AggregatedData
+
+_WORST = 20  # distances that are kept of all tables
+
+
+@dataclass(frozen=True, eq=False)
+class CodedRecords:
+    """Records as codes, those with an unknown value left out.
+
+    Attributes
+    ----------
+    codes
+        A row for each feature.
+    left_out
+        How many had a value that the tables do not know.
+    labelled
+        Whether they had a column of the label's name, which was not looked at.
+    """
+
+    codes: Codes
+    left_out: int
+    labelled: bool
+
+
+@dataclass(frozen=True)
+class RecordsUsed:
+    """How records stood in for the law of X: what a report says of it.
+
+    Attributes
+    ----------
+    rows, left_out, labelled
+        How many there were, how many more had unknown values, and whether a label was there (and not looked
+        at).
+    same
+        Whether they are the records behind the tables.
+    effective, greatest
+        How many of equal weight they are worth, and the greatest weight, the usual one being 1.
+    share
+        What they were trusted with beside the chains; 1 where there were none.
+    kept
+        How many of them the model keeps as its law of X.
+    distances
+        The tables (features or their names) whose counts were farthest from the records', in standard errors
+        beyond chance.
+    """
+
+    rows: int
+    left_out: int
+    labelled: bool
+    same: bool
+    effective: float
+    greatest: float
+    share: float
+    kept: int
+    distances: tuple[tuple[Any, float], ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """The account as plain JSON values."""
+        return {**vars(self), "distances": [list(pair) for pair in self.distances]}
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> RecordsUsed:
+        """The account that :meth:`to_json` gave."""
+        pairs = tuple((str(name), float(z)) for name, z in document["distances"])
+        return cls(**{**document, "distances": pairs})
+
+
+def source_of(records: Any, columns: Sequence[str], read: ReadOptions | None = None) -> Source:
+    """Records to read: any source that can be aggregated."""
+    if is_lazy(records):
+        frame = nw.from_native(records)
+        present = frame.collect_schema().names()
+        require_columns([c for c in columns if c not in present], present)
+        return open_source(frame.collect(backend="pyarrow").to_native())
+    return open_source(records, read)
+
+
+def code_features(
+    records: Any, schema: Schema, label: str, read: ReadOptions | None = None, advance: Any = None
+) -> CodedRecords:
+    """Codes of records, read a batch at a time; no label is looked at."""
+    source = source_of(records, schema.names, read)
+    require_columns(schema.names, source.columns)
+    cards = np.array(schema.cards)[:, None]
+    parts: list[Codes] = []
+    unknown, rows, kept = np.zeros(len(schema.names), np.int64), 0, 0
+    for batch in source.batches(list(schema.names)):
+        codes = schema.encode(batch)
+        strange = codes >= cards
+        unknown += strange.sum(axis=1)
+        known = ~strange.any(axis=0)
+        parts.append(codes if known.all() else np.ascontiguousarray(codes[:, known]))
+        rows, kept = rows + codes.shape[1], kept + int(known.sum())
+        require(40 * kept, f"{kept:,} records in memory", "give fewer of them")
+        if advance is not None:
+            advance(batch.num_rows)
+    if not rows:
+        raise InputError("there are no records to learn X from")
+    if not kept:
+        worst = int(np.argmax(unknown))
+        raise InputError(
+            f"no record has values that the tables know: {unknown[worst]:,} of {rows:,} have an unknown value "
+            f"of {schema.names[worst]!r}; are they of the same source?"
+        )
+    return CodedRecords(np.concatenate(parts, axis=1), rows - kept, label in source.columns)
+
+
+def with_records(
+    problem: Problem, given: CodedRecords, threads: int, *, weigh: bool = True
+) -> tuple[Problem, RecordsUsed]:
+    """The problem with records as its law of X, weighted to agree with its tables."""
+    raked = rake(problem, Members.evenly(problem.layout, given.codes, threads), weigh=weigh)
+    used = RecordsUsed(
+        rows=given.codes.shape[1],
+        left_out=given.left_out,
+        labelled=given.labelled,
+        same=raked.same,
+        effective=raked.members.size,
+        greatest=raked.greatest,
+        share=1.0,
+        kept=0,
+        distances=_farthest(problem.layout, raked.distances),
+    )
+    return replace(problem, records=raked.members), used
+
+
+def _farthest(layout: Layout, distances: npt.NDArray[np.float64]) -> tuple[tuple[Any, float], ...]:
+    told = [t for t in np.argsort(-np.nan_to_num(distances, nan=-np.inf)) if np.isfinite(distances[t])]
+    return tuple((layout.scopes[t], float(distances[t])) for t in told[:_WORST])
+
+
+def tables_of(
+    records: Any, like: AggregatedData, label: str | None, read: ReadOptions | None = None
+) -> AggregatedData:
+    """Tables of labelled records, coded and counted as others are."""
+    names = like.schema.labels if label is None else (like.schema.labels[like.label_index(label)],)
+    buckets = {table.cells.buckets for table in like.tables.values()} - {0}
+    return aggregate(
+        records,
+        [own.name for own in names],
+        positive=[own.positive for own in names],
+        schema=like.schema,
+        tables=list(like.tables),
+        hash_size=max(buckets) if buckets else None,
+        read=read or ReadOptions(),
+    )

@@ -1,0 +1,54 @@
+"""What else than tables a model was fitted with, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from agglearn.report.document import Block, Column, Grid, Paragraph, number
+
+_SHOWN = 5  # tables that are farthest from the records
+_FAR = 3.0  # standard errors beyond chance, above which a distance is worth showing
+
+
+def used_blocks(used: Mapping[str, Any]) -> Iterator[Block]:
+    """Records, an earlier model, a prior: whichever there were."""
+    if "records" in used:
+        yield from _records(used["records"])
+    if "from" in used:
+        yield Paragraph(f"begun from a model of {used['from']['rows']:,.0f} records{_changed(used['from'])}")
+    if "prior" in used:
+        weight = "" if used["prior"]["weight"] == 1 else f", {used['prior']['weight']:g} times as strongly"
+        yield Paragraph(f"pulled to a model of {used['prior']['rows']:,.0f} records{weight}")
+
+
+def _records(used: Mapping[str, Any]) -> Iterator[Block]:
+    said = [f"X by {used['rows']:,} records"]
+    if used["same"]:
+        said.append("those behind the tables")
+    elif used["greatest"] != 1:
+        worth = f"worth {used['effective']:,.0f}, the greatest counts {used['greatest']:.1f}"
+        said.append(f"weighted to the tables ({worth})")
+    if used["share"] < 1:
+        said.append(f"beside chains, trusted with {used['share']:.1%}")
+    if used["left_out"]:
+        said.append(f"{used['left_out']:,} more have values that the tables do not know")
+    if used["labelled"]:
+        said.append("their label was not looked at")
+    yield Paragraph("; ".join(said))
+    if used["kept"]:
+        kept = f"the model keeps {used['kept']:,} coded records as its law of X"
+        yield Paragraph(f"{kept}: mind whom you give it to")
+    far = [(name, z) for name, z in used["distances"] if z > _FAR][:_SHOWN]
+    if far:
+        columns = (Column("table"), number("standard errors", "+.1f"))
+        yield Grid(columns, tuple(far), caption="records and tables differ beyond chance, most in:")
+
+
+def _changed(used: Mapping[str, Any]) -> str:
+    said = []
+    for word, found in (("new", used["new"]), ("gone", used["gone"])):
+        if found:
+            listed = "; ".join(f"{name}: {', '.join(values[:4])}" for name, values in found.items())
+            said.append(f"; {word}: {listed}")
+    return "".join(said)
