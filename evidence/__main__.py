@@ -18,6 +18,7 @@ SUBJECTS = (
     "paper",
     "tables_only",
     "zoo",
+    "known",
     "cardinality",
 )
 

@@ -109,7 +109,7 @@ def test_every_part_of_a_state_comes_back_as_it_was(problem: Problem, tmp_path: 
     numbers = {f.name: float(rng.normal()) for f in fields(Iteration) if f.type == "float"}
     entry = Iteration(iteration=7, chains=400, moves=0.1, **numbers)
     parts: dict[str, Any] = {
-        "weights": replace(start.weights, **arrays, intercept=1 / 3, intercept_mean=-1e-300),
+        "weights": replace(start.weights, **arrays, intercept=1 / 3, intercept_mean=-1e-300, push=1e-7 / 3),
         "lambda_theta": 0.1,
         "penalties": rng.normal(size=problem.layout.n_tables),
         "iteration": 7,
@@ -119,6 +119,7 @@ def test_every_part_of_a_state_comes_back_as_it_was(problem: Problem, tmp_path: 
         "theta_seen": rng.normal(size=mu0.shape),
         "intercept_seen": 1e17 / 7,
         "stopped_because": "iterations",
+        "ahead": 5,
         "history": [entry, replace(entry, moves=None, moved=1e-17 / 3, log_partition=-1e17 / 7)],
     }
     assert parts.keys() == {f.name for f in fields(FitState)}

@@ -71,7 +71,20 @@ def test_a_table_with_a_feature_of_one_value_is_the_main_effect_of_the_other() -
     layout = Layout.plain((3, 1), [(0, 1)])
     problem = Problem(layout, np.full(3, 10.0), np.full(3, 3.0), 30.0, 9.0)
     assert with_mains(problem) is problem
-    assert first_penalties(layout).tolist() == first_penalties(Layout.plain((3,), [(0,)])).tolist()
+    single = replace(problem, layout=Layout.plain((3,), [(0,)]))
+    assert first_penalties(problem).tolist() == first_penalties(single).tolist()
+
+
+def test_the_first_penalty_leaves_three_events_for_each_weight_that_the_data_determine() -> None:
+    codes, y = records(4000, 2), labels(4000, 3, 0.2)
+    problem = with_mains(problem_of(PAIRS, codes, y))
+    penalty = first_penalties(problem)[0]
+    pairs = problem.d[: problem_of(PAIRS, codes, y).layout.n_cells]
+    told = pairs * problem.rate * (1 - problem.rate)
+    few = replace(problem, rows=300.0, positives=problem.positives * 300 / problem.rows, d=problem.d * 0.075)
+    determined = (0.075 * told / (0.075 * told + 2 * first_penalties(few)[0])).sum()
+    assert determined == pytest.approx(few.positives / 3, rel=1e-3)
+    assert penalty < first_penalties(few)[0]
 
 
 def test_features_in_hashed_tables_only_get_no_main_effects() -> None:
@@ -127,7 +140,7 @@ def test_the_variance_found_is_that_of_the_weights_drawn(noisy: bool) -> None:
     np.testing.assert_allclose(1 / (2 * penalties), variances, rtol=0.35)
 
 
-def test_a_table_without_any_effect_has_its_determined_weights_times_the_common_penalty() -> None:
+def test_a_table_without_any_effect_has_its_determined_weights_times_the_usual_penalty() -> None:
     layout = Layout.plain((4, 5, 6), [(0, 1), (0, 2), (1, 2)])
     d = np.full(layout.n_cells, 40.0)
     problem = Problem(layout, d, d / 2, 800.0, 400.0)
@@ -137,8 +150,10 @@ def test_a_table_without_any_effect_has_its_determined_weights_times_the_common_
     np.testing.assert_allclose(found.gamma, np.array([20, 24, 30]) * 10 / 18)
     np.testing.assert_allclose(found.squares, [20, 0, 0])
     penalties, common = table_penalties(layout, found)
-    np.testing.assert_allclose(2 * common, (74 * 10 / 18) / 20)
-    np.testing.assert_allclose(penalties[2], common * (30 * 10 / 18 + 1))
+    np.testing.assert_allclose(penalties[1], common * (24 * 10 / 18 + 1), rtol=1e-6)
+    np.testing.assert_allclose(penalties[2], common * (30 * 10 / 18 + 1), rtol=1e-6)
+    # The usual penalty is the geometric mean of all, up to the turns that finding it takes.
+    np.testing.assert_allclose(np.exp(np.log(penalties).mean()), common, rtol=1e-3)
 
 
 def test_a_heavier_penalty_moves_weights_to_where_their_own_cell_would_have_them() -> None:

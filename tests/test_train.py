@@ -181,7 +181,8 @@ def test_training_stops_when_the_predictions_have_settled() -> None:
 
 def test_steps_that_are_too_long_are_noticed_and_shortened() -> None:
     problem, _ = random_problem(4, (3,) * 8, strength=1.0)
-    wild = settings(step_mu=60.0, step_theta=60.0, first_step_theta=60.0, iterations=300, chains=5000)
+    steps = {f"{which}step_{weight}": 60.0 for which in ("", "first_") for weight in ("mu", "theta")}
+    wild = settings(**steps, iterations=300, chains=5000)
     run = fit(problem, wild)
     history = run.state.history
     assert run.state.step_scale < 1

@@ -37,9 +37,13 @@ PAPERS_METHOD = FitSettings(
     training=TrainingSettings(
         start="independent",
         growth=1,
+        first_step_mu=published.STEP,
         step_mu=published.STEP,
-        step_theta=published.STEP,
         first_step_theta=published.STEP,
+        step_theta=published.STEP,
+        momentum=0.0,
+        lag=1.0,
+        law="one",
         rate_memory=0.0,
         averaging=False,
     ),
@@ -51,7 +55,11 @@ independent start, nothing averaged. Only the shrinking of μ is ours, toward it
 def with_steps(step_mu: float, step_theta: float) -> FitSettings:
     """The paper's training with other constant steps, in units of 1/tables."""
     training = replace(
-        PAPERS_METHOD.training, step_mu=step_mu, step_theta=step_theta, first_step_theta=step_theta
+        PAPERS_METHOD.training,
+        first_step_mu=step_mu,
+        step_mu=step_mu,
+        first_step_theta=step_theta,
+        step_theta=step_theta,
     )
     return replace(PAPERS_METHOD, training=training)
 

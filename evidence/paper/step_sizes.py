@@ -182,6 +182,8 @@ def _iterations(problem: Problem, config: Sizes, run: Run) -> Iterator[tuple[Fie
         lambda_mu=run.lambda_mu,
         step_mu=run.steps[0],
         step_theta=run.steps[1],
+        momentum=0.0,
+        lag=1.0,
         rescaled=True,
         preconditioned=True,
         rate_memory=0.0,

@@ -1,4 +1,7 @@
-"""The field itself: π(x,y) ∝ exp(Σ_k φ_k(x)(μ_k + yθ_k) + yθ₀), as one value."""
+"""The field itself: π(x,y) ∝ exp(Σ_k φ_k(x)(μ_k + yθ_k) + yθ₀), as one value.
+
+Where the tables of X show nothing of the label (:mod:`agglearn.train.law`) it is apart: π(x) ∝ exp(φ(x)·μ).
+"""
 
 from __future__ import annotations
 
@@ -25,12 +28,16 @@ class Field:
         Of each cell its weight in the law of X, and what a positive label adds to it.
     intercept
         θ₀: the log-odds of a record that no table says anything of.
+    apart
+        Whether X follows exp(φ(x)·μ) alone and the label follows X, instead of both following one law
+        π(x, y). P(Y|x) is the same function of θ either way.
     """
 
     layout: Layout
     mu: Floats
     theta: Floats
     intercept: float
+    apart: bool = False
 
     def log_odds(self, codes: Codes, threads: int = 1) -> Floats:
         """φ(x)·θ + θ₀ of coded records (a row per feature); unknown values add nothing."""

@@ -192,7 +192,8 @@ def _expectation(
     fields: Sequence[Field],
 ) -> _Mean:
     """The held-out mean of a function of the fields' log-odds, which the function about follows."""
-    a, b = population.halves()
+    known = heldout.records is population  # the held-out records themselves: nothing about their X is chance
+    a, b = (population, population) if known else population.halves()
     scores = [tuple(half.scores(f.theta, f.intercept) for f in fields) for half in (a, b)]
     targets = [half.map(function, *own) for half, own in zip((a, b), scores, strict=True)]
     fitted = [_regress(*of) for of in zip((a, b), targets, scores, [fields] * 2, strict=True)]
@@ -211,7 +212,7 @@ def _expectation(
         beta=beta,
         halves=(halves[0], halves[1]),
         residual_variance=together.variance,
-        chain_variance=together.variance_of_mean,
+        chain_variance=0.0 if known else together.variance_of_mean,
     )
 
 

@@ -87,8 +87,8 @@ def kept_records(model: Model) -> Codes:
     """The records that stand for a model's law of X, or what to do where it kept none."""
     if model.chains is None:
         raise InputError(
-            "the model was fitted with records and keeps none of them, so it has no law of X to judge by: fit "
-            f"it again with {option('keep_records')}"
+            "the model was fitted with records and keeps none, so it has no law of X to judge by: fit it "
+            f"again with {option('keep_records')}"
         )
     return model.chains
 
@@ -137,7 +137,7 @@ def sample(model: Model, n: int, *, seed: int = 0, threads: int | None = None) -
         raise InputError(f"{n} records cannot be drawn: ask for at least 1")
     if model.still:
         raise InputError(
-            "the model was fitted with records, and would give out those: fit one to tables alone to draw from"
+            "the model was fitted with records, and would give those out: draw from one of tables alone"
         )
     check_seed(seed)
     rng = generator(seed, Use.RECORDS)

@@ -168,8 +168,6 @@ class _Given:
             self.settings = _stronger(self.settings, weight)
             self._used["prior"] = {"rows": prior.rows, "weight": weight}
         if records is not None:
-            if self.settings.engine != "local":
-                raise InputError(f"records stand for X: {option('engine', 'exact')} has nothing left to do")
             self._records = code_features(records, self._whole.schema, self._name, read)
 
     def problem(self, problem: Problem) -> Problem:

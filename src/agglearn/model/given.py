@@ -99,9 +99,7 @@ def source_of(records: Any, columns: Sequence[str], read: ReadOptions | None = N
     return open_source(records, read)
 
 
-def code_features(
-    records: Any, schema: Schema, label: str, read: ReadOptions | None = None, advance: Any = None
-) -> CodedRecords:
+def code_features(records: Any, schema: Schema, label: str, read: ReadOptions | None = None) -> CodedRecords:
     """Codes of records, read a batch at a time; no label is looked at."""
     source = source_of(records, schema.names, read)
     require_columns(schema.names, source.columns)
@@ -116,14 +114,12 @@ def code_features(
         parts.append(codes if known.all() else np.ascontiguousarray(codes[:, known]))
         rows, kept = rows + codes.shape[1], kept + int(known.sum())
         require(40 * kept, f"{kept:,} records in memory", "give fewer of them")
-        if advance is not None:
-            advance(batch.num_rows)
     if not rows:
         raise InputError("there are no records to learn X from")
     if not kept:
         worst = int(np.argmax(unknown))
         raise InputError(
-            f"no record has values that the tables know: {unknown[worst]:,} of {rows:,} have an unknown value "
+            f"no record has values that the tables know: of {rows:,}, {unknown[worst]:,} have an unknown one "
             f"of {schema.names[worst]!r}; are they of the same source?"
         )
     return CodedRecords(np.concatenate(parts, axis=1), rows - kept, label in source.columns)
@@ -158,6 +154,7 @@ def tables_of(
 ) -> AggregatedData:
     """Tables of labelled records, coded and counted as others are."""
     names = like.schema.labels if label is None else (like.schema.labels[like.label_index(label)],)
+    require_columns([own.name for own in names], source_of(records, (), read).columns, "label")
     buckets = {table.cells.buckets for table in like.tables.values()} - {0}
     return aggregate(
         records,

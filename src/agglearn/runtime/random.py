@@ -41,6 +41,7 @@ class Stream(IntEnum):
     FEATURES = 1
     LABELS = 2
     GROW = 3
+    TALLIED_LABELS = 4
 
 
 @dataclass(frozen=True)

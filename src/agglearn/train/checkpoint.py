@@ -27,7 +27,7 @@ from agglearn.train.settings import FitSettings
 from agglearn.train.state import FitState, Iterates, Iteration
 
 FORMAT = "agglearn.checkpoint"
-VERSION = 4
+VERSION = 5
 _NAME, _FOLD, _CHOICE = "iteration-", "fold-", "choice"
 _KEPT = 2  # the newest may be damaged by a dying disk: the one before it is there
 
@@ -169,12 +169,15 @@ def _write(target: Path, identity: dict[str, Any], engine: Engine, state: FitSta
                     for name, value in {
                         "intercept": state.weights.intercept,
                         "intercept_mean": state.weights.intercept_mean,
+                        "intercept_law": state.weights.intercept_law,
+                        "push": state.weights.push,
                         "intercept_seen": state.intercept_seen,
                         "step_scale": state.step_scale,
                         "lambda_theta": state.lambda_theta,
                         "best_misfit": state.best_misfit,
                     }.items()
                 },
+                "apart": state.weights.apart,
                 "iteration": state.iteration,
                 "ahead": state.ahead,
                 "bad_iterations": state.bad_iterations,
@@ -196,6 +199,9 @@ def _read(path: Path, manifest: dict[str, Any], layout: Layout, engine: Engine) 
             **arrays,
             intercept=scalars["intercept"],
             intercept_mean=scalars["intercept_mean"],
+            intercept_law=scalars["intercept_law"],
+            push=scalars["push"],
+            apart=manifest["apart"],
         ),
         lambda_theta=scalars["lambda_theta"],
         penalties=seen["penalties"],

@@ -123,7 +123,7 @@ def _find_penalties(problem: Problem, settings: FitSettings, state: FitState) ->
         rounds = (state.iteration - _FIRST_ROUND) / _ROUND
         if rounds in range(ROUNDS):
             weigh_now = weigh(problem, weights, overlap_of_tables(layout))
-            noise = settings.training.strength
+            noise = settings.training.strength if rounds == ROUNDS - 1 else 1.0
             state.penalties, state.lambda_theta = table_penalties(layout, weigh_now, noise)
             set_penalties(problem, weights, state.penalties)
         return rounds >= ROUNDS

@@ -2,10 +2,10 @@
 
 Minimises −log π(A=a) + Σ_t λ_t‖θ_t‖² + λ_μ‖μ − μ₀‖² over the weights, with one λ for each table
 (:mod:`.evidence`) or one for all (:mod:`.penalty`). Each iteration asks the engine for the field's
-expectations (the local engine moves its chains by one sweep for that) and takes one step (:mod:`.step`). The
-step on θ starts long and shrinks like 1/iteration, the weights that are kept are an average that favours the
-last third of the iterations (both begin anew when penalties are set), and the number of chains grows at the
-beginning.
+expectations (the local engine moves its chains by one sweep for that) and takes one step (:mod:`.step`).
+Steps start long and shrink like 1/iteration, the weights that are kept are an average that favours the last
+third of the iterations (steps on θ and the average begin anew when penalties are set), and the number of
+chains grows at the beginning.
 
 Everything an iteration does follows from the state before it and the iteration's number, so a run that
 was killed and resumed ends with the same bits as one that was not.
@@ -36,6 +36,7 @@ from agglearn.train.evidence import (
     ROUND,
     ROUNDS,
     first_penalties,
+    is_last_round,
     is_round,
     overlap_of_tables,
     set_penalties,
@@ -43,6 +44,7 @@ from agglearn.train.evidence import (
     table_penalties,
     weigh,
 )
+from agglearn.train.law import stands_apart
 from agglearn.train.mains import with_mains
 from agglearn.train.penalty import chain_noise, first_lambda, next_lambda, overlap
 from agglearn.train.settings import FitSettings
@@ -54,7 +56,7 @@ Floats = npt.NDArray[np.float64]
 _ENGINES: Mapping[str, Opener] = {"local": open_local, "exact": open_exact, "records": open_mixture}
 
 _AVERAGING_POWER = 2  # iterate t of T weighs about (t/T)², so the last third holds 70 % of the mean
-_STEP_HALVES = 20  # iterations after which the step on θ is half of what it was
+_STEP_HALVES, _MU_HALVES = 40, 60  # iterations after which the step on θ, and on μ, is half of what it was
 _GROW_EVERY = 15  # iterations between two doublings of the chains
 _LONGEST_STEP = 0.5  # however few tables there are: a whole Newton step would follow all the noise
 _PENALTY_EVERY = 5  # iterations between two updates of a penalty that is to be found
@@ -115,9 +117,10 @@ def begin(
         penalty = first_lambda(int(np.count_nonzero(problem.d > 0)), problem.positives)
     penalties = np.full(problem.layout.n_tables, float(penalty))
     if settings.by_table:
-        penalties = first_penalties(problem.layout)
+        penalties = first_penalties(problem)
     theta = np.zeros_like(mu0) if problem.prior is None else problem.prior
-    first = Field(problem.layout, mu0, theta, problem.base_log_odds)
+    apart = how.law == "apart" or (how.law == "auto" and stands_apart(problem))
+    first = Field(problem.layout, mu0, theta, problem.base_log_odds, apart)
     if warm is None:
         return engine, mu0, FitState(Iterates.at(first, penalties, problem.prior), penalty, penalties)
     if settings.fixed_theta is None:
@@ -146,7 +149,7 @@ def iterate(
         began = time.perf_counter()
         engine.grow(_chains_at(state.iteration, n_chains, settings.training.growth), state.iteration)
         steps = _steps(engine, settings, state)
-        expected = engine.expect(state.weights.now, state.iteration)
+        expected = engine.expect(state.weights.now, state.iteration, state.weights.law)
         info = step(state.weights, mu0, problem, expected, steps, thread_count(threads))
         state.iteration += 1
         _guard(state, info)
@@ -192,9 +195,11 @@ def _find_penalties(problem: Problem, settings: FitSettings, state: FitState, n_
         if is_round(state.iteration + state.ahead):
             found = weigh(problem, weights, overlap_of_tables(layout))
             noise = chain_noise(problem.rows, n_chains, averaged=ROUND)
-            noise *= settings.training.strength
+            if is_last_round(state.iteration + state.ahead, settings.iterations):
+                noise *= settings.training.strength
             state.penalties, state.lambda_theta = table_penalties(layout, found, noise)
             set_penalties(problem, weights, state.penalties)
+            weights.velocity[:], weights.push = 0.0, 0.0
     elif state.iteration % _PENALTY_EVERY == 0:
         found = weigh(problem, weights, overlap(layout.n_tables))
         seen = float(found.gamma.sum()), float(found.squares.sum()), layout.n_tables
@@ -208,12 +213,16 @@ def _steps(engine: Engine, settings: FitSettings, state: FitState) -> StepSettin
     if settings.by_table:  # new penalties are a new problem
         t = since_round(t + state.ahead)
     theta = max(how.first_step_theta / (1 + (t + state.ahead) / _STEP_HALVES), how.step_theta)
-    mu = min(how.step_mu, engine.longest_step_mu)
+    done = state.iteration + state.ahead
+    mu = max(how.first_step_mu / (1 + done / _MU_HALVES), how.step_mu)
+    mu = min(mu, engine.longest_step_mu)
     mean_weight = (_AVERAGING_POWER + 1) / (t + 1 + _AVERAGING_POWER) if how.averaging else 1.0
     return StepSettings(
         lambda_mu=settings.fixed_mu,
         step_mu=state.step_scale * min(mu / tables, _LONGEST_STEP),
         step_theta=state.step_scale * min(theta / tables, _LONGEST_STEP),
+        momentum=how.momentum,
+        lag=how.lag,
         rescaled=how.gradient == "rescaled",
         preconditioned=how.preconditioned,
         rate_memory=how.rate_memory,
@@ -240,7 +249,7 @@ def _look_at_predictions(engine: Engine, settings: FitSettings, state: FitState)
     weights = state.weights
     if state.theta_seen.size:
         by = weights.theta_mean - state.theta_seen, weights.intercept_mean - state.intercept_seen
-        population = engine.population(weights.now)
+        population = engine.population(weights.law)
         moved = float(np.sqrt(population.mean(population.map(np.square, population.scores(*by)))))
         state.history[-1] = replace(state.history[-1], moved=moved)
         grown = not engine.n_chains or state.iteration >= _GROW_EVERY * settings.training.growth.bit_length()
@@ -303,8 +312,6 @@ def fit(
     if settings.by_table or problem.layout.tied.size:  # what cells share cannot tell of one value
         problem = with_mains(problem)
         valid = None if valid is None else with_mains(valid).over(problem.layout)
-    if valid is not None and valid.records is not None:
-        valid = replace(valid, records=valid.records.over(valid.layout))
     engine, mu0, state = begin(problem, settings, threads, part, warm)
     if checkpoints is not None:
         state = checkpoints.resume(problem, settings, engine, state)

@@ -54,7 +54,8 @@ def with_mains(problem: Problem) -> Problem:
     free = problem.free
     if free is not None:
         free = np.append(free, np.ones(new.n_cells - free.size, bool))
-    return replace(problem, layout=new, d=d, c=c, free=free, noise=noise)
+    records = None if problem.records is None else problem.records.over(new)
+    return replace(problem, layout=new, d=d, c=c, free=free, noise=noise, records=records)
 
 
 def told_apart(layout: Layout, t: int) -> list[int]:

@@ -20,8 +20,25 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass
 class Iterates:
-    """The weights of a field on their way, their running averages, the running means behind p̂, and the
-    precision of each θ: its penalty is ½·precision·(θ − prior)²."""
+    """The weights of a field on their way, and what their next step needs.
+
+    Attributes
+    ----------
+    layout, mu, theta, intercept
+        The weights.
+    mu_mean, theta_mean, intercept_mean
+        Their running averages.
+    theta_law, intercept_law
+        The weights that X follows, on their way to θ.
+    velocity, push
+        Of θ and of the intercept.
+    d_run, c_run
+        The running means behind p̂.
+    precision, prior
+        Of each θ: its penalty is ½·precision·(θ − prior)².
+    apart
+        Whether X follows μ alone.
+    """
 
     layout: Layout
     mu: Floats
@@ -30,30 +47,54 @@ class Iterates:
     mu_mean: Floats
     theta_mean: Floats
     intercept_mean: float
+    theta_law: Floats
+    intercept_law: float
+    velocity: Floats
+    push: float
     d_run: Floats
     c_run: Floats
     precision: Floats
     prior: Floats
+    apart: bool = False
 
     @classmethod
     def at(cls, field: Field, penalties: float | Floats, prior: Floats | None = None) -> Iterates:
         """Weights that begin at a field, with nothing to average over yet, and a λ_θ for each table."""
-        zeros = [np.zeros_like(field.mu) for _ in range(3)]
         mu, theta, b = field.mu, field.theta, field.intercept
         precision = np.repeat(2.0 * np.broadcast_to(penalties, field.layout.n_tables), field.layout.sizes)
-        prior = np.zeros_like(theta) if prior is None else prior
-        weights = field.layout, mu.copy(), theta.copy(), b, mu.copy()
-        return cls(*weights, zeros[0], b, zeros[1], zeros[2], precision, prior)
+        return cls(
+            layout=field.layout,
+            mu=mu.copy(),
+            theta=theta.copy(),
+            intercept=b,
+            mu_mean=mu.copy(),
+            theta_mean=np.zeros_like(theta),
+            intercept_mean=b,
+            theta_law=theta.copy(),
+            intercept_law=b,
+            velocity=np.zeros_like(theta),
+            push=0.0,
+            d_run=np.zeros_like(mu),
+            c_run=np.zeros_like(mu),
+            precision=precision,
+            prior=np.zeros_like(theta) if prior is None else prior,
+            apart=field.apart,
+        )
 
     @property
     def now(self) -> Field:
         """The field of the last step; it moves on with the next."""
-        return Field(self.layout, self.mu, self.theta, self.intercept)
+        return Field(self.layout, self.mu, self.theta, self.intercept, self.apart)
+
+    @property
+    def law(self) -> Field:
+        """The field that X follows; it moves on with the next step."""
+        return Field(self.layout, self.mu, self.theta_law, self.intercept_law, self.apart)
 
     @property
     def mean(self) -> Field:
         """The averaged field, which is the one to keep; it moves on with the next step."""
-        return Field(self.layout, self.mu_mean, self.theta_mean, self.intercept_mean)
+        return Field(self.layout, self.mu_mean, self.theta_mean, self.intercept_mean, self.apart)
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,23 @@
 """One step of the weights: gradients, preconditioning and averaging in a single pass over the cells.
 
-With d̂, ĉ the engine's expectations, and p̂ the ratio of their running means, in which the past counts
+With d̂, ĉ the engine's expectations, d̄, c̄ their running means, in which the past counts
 :attr:`StepSettings.rate_memory` times as much at each iteration (few chains visit a rare cell, and a rate
-needs several visits):
+needs several visits), and p̂ = c̄/d̄:
 
 - g_μ = d̂ − d + 2λ_μ(μ − μ₀)
-- g_θ = d·p̂ − c + ρθ (rescaled; the penalty alone where p̂ is not known), or plainly ĉ − c + ρθ; where there
-  is a prior, θ less its mean stands in the penalty
-- μ ← μ − α_μ g_μ / (max(d̂, d) + 2λ_μ),   θ ← θ − α_θ g_θ / (max(d̂, d)·p̂ + ρ)
+- g_θ = (d·ĉ − c·d̂)/max(d̄, d) + ρθ (rescaled: a cell's rate counts as often as chains visit the cell, on
+  average as if they were d), or plainly ĉ − c + ρθ; where there is a prior, θ less its mean stands in the
+  penalty
+- μ ← μ − α_μ g_μ / (max(d̂, d) + 2λ_μ)
+- v ← β·v + α_θ g_θ / (max(d̂, d)·p̂·s + ρ),   θ ← θ − v
+
+where s is by how much the label's variance given x is below its variance as it is, E[p(1 − p)] / q(1 − q), at
+least :data:`LEAST_SPREAD`: the surer predictions get, the less they bend.
+
+**Two speeds.** θ has momentum β, which a law of X that follows θ at once cannot bear: the chains lag behind,
+and the two chase each other. So X follows θ′, which goes a share :attr:`StepSettings.lag` of the way to θ at
+each iteration, and μ gives back what that changes, −p̂·Δθ′, so that the law of X stays where it is to first
+order. In the end θ′ and θ are the same. A field that is apart has no θ′.
 
 No weight moves by more than :data:`LARGEST_MOVE` in one step, which bounds the damage of a step that is too
 long until the training loop notices it. The m unseen cells of a sparse table share one μ, each with its own
@@ -31,6 +41,7 @@ from agglearn.train.state import Iterates
 Floats = npt.NDArray[np.float64]
 
 LARGEST_MOVE = 1.0  # a factor e in the expected count of a cell
+LEAST_SPREAD = 0.1  # of the label's variance
 _CHUNK = 1 << 14  # cells summed at a time: their vectors stay in the L2 cache
 
 
@@ -41,6 +52,8 @@ class StepSettings:
     lambda_mu: float
     step_mu: float
     step_theta: float
+    momentum: float
+    lag: float
     rescaled: bool
     preconditioned: bool
     rate_memory: float
@@ -70,9 +83,10 @@ class StepInfo:
 
 @njit(cache=True, nogil=True)
 def _step(  # type: ignore[no-untyped-def]
-    mu, theta, mu_mean, theta_mean, d_run, c_run, mu0, d, c, d_hat, c_hat, free, precision, prior,
-    lambda_mu, step_mu, step_theta, rescaled, flat_mu, flat_theta, memory, mean_weight,
-    sums, worker, workers,
+    mu, theta, mu_mean, theta_mean, theta_law, velocity, d_run, c_run, mu0, d, c, d_hat, c_hat, free,
+    precision, prior,
+    lambda_mu, step_mu, step_theta, momentum, lag, rescaled, flat_mu, flat_theta, memory, mean_weight,
+    spread, sums, worker, workers,
 ):  # fmt: skip
     cells = mu.size
     for chunk in range(worker, sums.shape[0], workers):
@@ -86,11 +100,11 @@ def _step(  # type: ignore[no-untyped-def]
             gap_d = d_hat[k] - d[k]
             gap_c = c_hat[k] - c[k]
             if rescaled:
-                gap_c = d[k] * rate - c[k] if known else 0.0
+                gap_c = (d[k] * c_hat[k] - c[k] * d_hat[k]) / max(d_run[k], d[k]) if known else 0.0
             g_mu = gap_d + 2.0 * lambda_mu * (mu[k] - mu0[k])
             g_theta = gap_c + precision[k] * (theta[k] - prior[k])
             h_mu = flat_mu if flat_mu > 0.0 else scale + 2.0 * lambda_mu
-            h_theta = flat_theta if flat_theta > 0.0 else scale * rate + precision[k]
+            h_theta = flat_theta if flat_theta > 0.0 else scale * rate * spread + precision[k]
             miss_d += abs(gap_d)
             miss_c += abs(gap_c)
             if d[k] > 0.0:
@@ -102,7 +116,14 @@ def _step(  # type: ignore[no-untyped-def]
                     mu[k] -= min(max(step_mu * g_mu / h_mu, -LARGEST_MOVE), LARGEST_MOVE)
                 if h_theta > 0.0:
                     norm_theta += g_theta * g_theta / h_theta
-                    theta[k] -= min(max(step_theta * g_theta / h_theta, -LARGEST_MOVE), LARGEST_MOVE)
+                    move = min(max(step_theta * g_theta / h_theta, -LARGEST_MOVE), LARGEST_MOVE)
+                    velocity[k] = momentum * velocity[k] + move
+                    theta[k] -= velocity[k]
+                if lag > 0.0:
+                    follow = lag * (theta[k] - theta_law[k])
+                    theta_law[k] += follow
+                    if lag < 1.0:
+                        mu[k] -= rate * follow
             mu_mean[k] += mean_weight * (mu[k] - mu_mean[k])
             theta_mean[k] += mean_weight * (theta[k] - theta_mean[k])
         sums[chunk, 0], sums[chunk, 1], sums[chunk, 2] = miss_d, miss_c, chi2
@@ -132,6 +153,8 @@ def step(
         weights.theta,
         weights.mu_mean,
         weights.theta_mean,
+        weights.theta_law,
+        weights.velocity,
         weights.d_run,
         weights.c_run,
         mu0,
@@ -147,19 +170,24 @@ def step(
         settings.lambda_mu,
         settings.step_mu,
         settings.step_theta,
+        settings.momentum,
+        0.0 if weights.apart else settings.lag,
         settings.rescaled,
         flat_mu,
         flat_theta,
         settings.rate_memory,
         settings.mean_weight,
+        _spread(expected.spread, problem),
     )
     workers = max(1, min(threads, len(sums)))
     in_threads(workers, lambda worker: _step(*arrays, *numbers, sums, worker, workers))
     _step_tied(weights, mu0, problem, expected, settings, flat_mu)
     gap = expected.positives - problem.positives
     scale = max(expected.positives, problem.positives)
-    move = settings.step_theta * gap / scale
-    weights.intercept -= float(np.clip(move, -LARGEST_MOVE, LARGEST_MOVE))
+    move = settings.step_theta * gap / (scale * _spread(expected.spread, problem))
+    weights.push = settings.momentum * weights.push + float(np.clip(move, -LARGEST_MOVE, LARGEST_MOVE))
+    weights.intercept -= weights.push
+    weights.intercept_law += settings.lag * (weights.intercept - weights.intercept_law)
     weights.intercept_mean += settings.mean_weight * (weights.intercept - weights.intercept_mean)
     totals = sums.sum(axis=0)
     return StepInfo(
@@ -169,6 +197,14 @@ def step(
         grad_mu=float(np.sqrt(totals[4] / n)),
         grad_theta=float(np.sqrt(totals[5] / n)),
     )
+
+
+def _spread(spread: float | None, problem: Problem) -> float:
+    """The label's variance given x, as a share of its variance as it is."""
+    if spread is None:
+        return 1.0
+    whole = problem.rows * problem.rate * (1 - problem.rate)
+    return float(np.clip(spread / whole, LEAST_SPREAD, 1.0))
 
 
 def _step_tied(

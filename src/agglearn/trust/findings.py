@@ -200,6 +200,10 @@ def _misfit_blocks(misfit: Sequence[TableMisfit], own_tables: bool) -> Iterator[
 
 
 def _mixing_blocks(mixing: Mixing) -> Iterator[Block]:
+    if not mixing.sweeps:
+        yield Heading("Do its chains move?")
+        yield Paragraph(f"There are none: its law of X is that of {mixing.chains:,} records that it keeps.")
+        return
     slow = ", ".join(f"{m.name} {_sweeps(m, mixing)}" for m in mixing.features[:_NAMED])
     yield Heading("Do its chains move?")
     yield Paragraph(

@@ -155,6 +155,8 @@ def watch(
     sweeps
         For how long.
     """
+    if model.still:
+        return _standing(model, layouts, threads)
     engine, second, families = _engine(model, tables, layouts, seed, threads)
     n, n_features = engine.n_chains, model.layout.n_features
     sums = [[np.zeros((2, layout.n_cells)) for _ in range(2)] for layout in layouts]
@@ -191,14 +193,32 @@ def watch(
     )
 
 
+def _standing(model: Model, layouts: Sequence[Layout], threads: int) -> Watched:
+    """The same of a model whose law of X is one of records: they stand where they are."""
+    codes = kept_records(model)
+    n = codes.shape[1]
+    scores = model.field.log_odds(codes, threads)
+    p = expit(scores)
+    second = np.arange(n) % 2 == 1
+    tallies = []
+    for layout in layouts:
+        halves = [tally(codes[:, half], p[half], layout, threads) for half in (~second, second)]
+        d, c = (np.stack([half[k] for half in halves]) for k in (0, 1))
+        tallies.append(HalfTallies(layout, d, c, n))
+    cells, centred = tally(codes, scores - scores.mean(), model.layout, threads)
+    error = float(np.sqrt(4 * scores.var() / n))
+    gap = float(scores[second].mean() - scores[~second].mean()) if n > 1 else 0.0
+    apart = tuple(Memory(name, 1.0, n) for name in model.schema.names)
+    z = gap / error if error > 0 else 0.0
+    mixing = Mixing(n, 0, 0.0, None, Memory("score", 1.0, n), apart, z)
+    return Watched(mixing, tuple(tallies), cells, centred, float(scores.var()))
+
+
 def _engine(
     model: Model, tables: Problem, layouts: Sequence[Layout], seed: int, threads: int
 ) -> tuple[LocalEngine, npt.NDArray[np.bool_], int]:
     """The chains to watch, which of them are in the second half, and how many of them are no copies."""
-    if model.still:
-        chains = kept_records(model)
-        second, families = np.arange(chains.shape[1]) % 2 == 1, chains.shape[1]
-    elif model.chains is None:
+    if model.chains is None:
         chains = exact_draws(model, _EXACT_DRAWS, seed)
         second, families = np.arange(_EXACT_DRAWS) % 2 == 1, _EXACT_DRAWS
     else:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import expit
 
 from agglearn.field.engines.protocol import EngineOptions, Expectation, State
 from agglearn.field.field import Field
@@ -58,16 +59,19 @@ class ExactEngine:
         """π(x, y) of every state, rows as in ``states.codes``, columns y = 0 and y = 1."""
         return self._distribution(field)[0]
 
-    def expect(self, field: Field, iteration: int = 0) -> Expectation:
+    def expect(self, field: Field, iteration: int = 0, law: Field | None = None) -> Expectation:
         """Exact expected tables; ``iteration`` is not used, since nothing is drawn."""
-        joint, log_partition = self._distribution(field)
+        joint, log_partition = self._distribution(law or field)
         joint *= self.rows
-        positive = joint[:, 1]
+        members = joint.sum(axis=1)
+        p = expit(self._log_odds(field))
+        positive = joint[:, 1] if law is None else members * p
         return Expectation(
-            d=self.states.tally(joint.sum(axis=1)),
+            d=self.states.tally(members),
             c=self.states.tally(positive),
             positives=float(positive.sum()),
             info={"log_partition": log_partition},
+            spread=float((members * p * (1 - p)).sum()),
         )
 
     def population(self, field: Field) -> Enumeration:
@@ -115,11 +119,18 @@ class ExactEngine:
             [self.states.tally(along.sum(axis=1)), self.states.tally(positive), [positive.sum()]]
         )
 
+    def _log_odds(self, field: Field) -> Floats:
+        """Log-odds of a positive label in every state."""
+        return np.asarray(self.states.scores(field.theta) + field.intercept)
+
     def _distribution(self, field: Field) -> tuple[Floats, float]:
         """π(x, y) of every state, and log Z."""
         joint = np.empty((self.states.size, 2))
         joint[:, 0] = self.states.scores(field.mu)
-        joint[:, 1] = joint[:, 0] + self.states.scores(field.theta) + field.intercept
+        odds = self._log_odds(field)
+        if field.apart:  # y takes nothing from x, and gives nothing to it
+            joint[:, 0] -= np.logaddexp(0.0, odds)
+        joint[:, 1] = joint[:, 0] + odds
         highest = float(joint.max())
         joint -= highest
         np.exp(joint, out=joint)

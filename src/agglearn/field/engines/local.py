@@ -100,17 +100,24 @@ class LocalEngine:
         """A copy of the chains, a row for each feature."""
         return self._codes.copy()
 
-    def expect(self, field: Field, iteration: int) -> Expectation:
-        """Move the chains one sweep at these weights, then tally them."""
-        p, info = self._sweep(field, iteration)
-        if not self.marginal_label:
-            assert self._labels is not None
-            p = self._labels.astype(np.float64)
+    def expect(self, field: Field, iteration: int, law: Field | None = None) -> Expectation:
+        """Move the chains one sweep at these weights (or a law's), then tally them."""
+        p, info = self._sweep(law or field, iteration)
+        labels = self._labels
+        if law is not None:
+            p, labels = self._new_labels(field, iteration, Stream.TALLIED_LABELS)
+        spread = None
+        if self.marginal_label:
+            # Multiples of 2⁻³⁰, as p is: their sum is the same in any order.
+            spread = float((np.rint(p * (1 - p) * 2.0**30) * 2.0**-30).sum()) * self.rows / self.n_chains
+        else:
+            assert labels is not None
+            p = labels.astype(np.float64)
         d, c = tally(self._codes, p, self.layout, self._workers(self.n_chains * self.layout.n_tables))
         scale = self.rows / self.n_chains
         d *= scale
         c *= scale
-        return Expectation(d, c, float(p.sum()) * scale, info)
+        return Expectation(d, c, float(p.sum()) * scale, info, spread)
 
     def sweep(self, field: Field, iteration: int) -> dict[str, float]:
         """Move the chains one sweep at these weights; diagnostics as in :class:`Expectation`."""
@@ -160,7 +167,8 @@ class LocalEngine:
 
     def _sweep(self, field: Field, iteration: int) -> tuple[Floats, dict[str, float]]:
         """Move the chains; the probability of y = 1 of each where it has come to stand."""
-        mu, theta = (np.ascontiguousarray(w, np.float64) for w in (field.mu, field.theta))
+        theta = np.zeros_like(field.theta) if field.apart else field.theta
+        mu, theta = (np.ascontiguousarray(w, np.float64) for w in (field.mu, theta))
         assert mu.shape == theta.shape == (self.layout.n_cells,)
         if self._labels is None:
             self._draw_labels(field, iteration, Stream.FIRST_LABELS)
@@ -195,14 +203,20 @@ class LocalEngine:
 
     def _draw_labels(self, field: Field, iteration: int, stream: Stream) -> Floats:
         """Draw all labels anew; the probability of y = 1 they were drawn with."""
+        p, self._labels = self._new_labels(field, iteration, stream)
+        return p
+
+    def _new_labels(
+        self, field: Field, iteration: int, stream: Stream
+    ) -> tuple[Floats, npt.NDArray[np.uint8]]:
+        """Labels drawn for all chains, and the probability of y = 1 they were drawn with."""
         workers = self._workers(self.n_chains * self.layout.n_tables)
         p = field.log_odds(self._codes, workers)
         labels = np.empty(self.n_chains, np.uint8)
         key = self.numbers.key(iteration, stream)
         workers = self._workers(_DRAW * p.size)
         in_threads(workers, lambda w: redraw_labels(p, labels, key, w, workers))
-        self._labels = labels
-        return p
+        return p, labels
 
 
 def memory_needed(

@@ -41,12 +41,16 @@ class Expectation:
     info
         Diagnostics of the move, such as ``moves`` (share of values that changed) and
         ``acceptance`` (share of Metropolis proposals accepted).
+    spread
+        Expected sum of p(1 − p) over all rows, p being the probability of a positive label; None where
+        labels are drawn.
     """
 
     d: Floats
     c: Floats
     positives: float
     info: dict[str, float]
+    spread: float | None = None
 
 
 @dataclass(frozen=True)
@@ -106,8 +110,11 @@ class Engine(Protocol):
         """The chains to keep with a model, a row for each feature; None where there are none."""
         ...
 
-    def expect(self, field: Field, iteration: int) -> Expectation:
-        """Move the chains one sweep at these weights, then tally them."""
+    def expect(self, field: Field, iteration: int, law: Field | None = None) -> Expectation:
+        """Move the chains one sweep at these weights, then tally them.
+
+        With a ``law`` the chains move at its weights, and the label alone follows the field's.
+        """
         ...
 
     def settle(self, field: Field, sweeps: int, numbers: Numbers) -> None:

@@ -50,8 +50,8 @@ class RecordsEngine:
         """Some of the records, each as often as it counts."""
         return self._records.some(KEPT)
 
-    def expect(self, field: Field, iteration: int = 0) -> Expectation:
-        """Means over the records; ``iteration`` is not used, since nothing is drawn."""
+    def expect(self, field: Field, iteration: int = 0, law: Field | None = None) -> Expectation:
+        """Means over the records; nothing is drawn, and the law of X is theirs whatever the weights."""
         p = expit(self._records.scores(field.theta, field.intercept))
         c = self.rows * self._records.cells(p)
         return Expectation(self._d.copy(), c, self.rows * float(self._records.mean(p)), {})

@@ -35,6 +35,7 @@ _EXACT_CHAINS = 20_000  # that an engine without chains is taken to cost as much
 # long as three iterations, a comparison as long as ten, and settling as long as four.
 _OTHER_MOVES, _MOVES_PER_CELL = 700.0, 1.6
 _NEWTON_WORK, _JUDGING_WORK, _SETTLING_WORK = 3.0, 10.0, 4.0
+_PASS = 0.1  # what a pass over records is beside an iteration of Newton's method
 
 
 def other_work(layout: Layout) -> float:
@@ -106,7 +107,8 @@ class Course:
         self.start = self._arrive(first.state)
         n_chains = self._engine.n_chains or _EXACT_CHAINS
         other = other_work(first.problem.layout)
-        self._iteration_work = float(n_chains + other)
+        # An iteration of Newton's method takes as many passes as a comparison, and there are few of them.
+        self._iteration_work = float(n_chains + other) * (_PASS if self._engine.still else 1.0)
         self.iterations = first.iterations
         self.moves = float(sum(entry.chains or n_chains for entry in first.state.history))
         self.work = self.moves + self.iterations * other + _SETTLING_WORK * self._iteration_work
@@ -169,4 +171,4 @@ class Course:
         """How much better one place is than another on the held-out tables, by the chains of a third."""
         self.work += _JUDGING_WORK * self._iteration_work
         law = judge.judges if self._valid.records is None else self._valid.records
-        return compare_heldout(self._valid, law.over(self._valid.layout), at.field, other.field)
+        return compare_heldout(self._valid, law, at.field, other.field)
