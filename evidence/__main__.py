@@ -21,6 +21,7 @@ SUBJECTS = (
     "known",
     "privacy",
     "fuzz",
+    "cardinality",
 )
 
 

@@ -279,7 +279,7 @@ def ads_tables(log: AdsLog, rows: int, schema: Schema | None = None) -> Aggregat
     table = log.to_table(*log.sample(rows, seed=0))
     if schema is not None:
         return agglearn.aggregate(table, "click", schema=schema)
-    return agglearn.aggregate(table, "click", categorical=["*"], max_modalities=65_000)
+    return agglearn.aggregate(table, "click", categorical=["*"], min_modality_count=1)
 
 
 def ads_fresh(log: AdsLog, data: AggregatedData, rows: int) -> HeldOut:

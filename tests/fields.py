@@ -21,6 +21,7 @@ from agglearn.field.layout import Layout
 from agglearn.field.problem import Problem
 from agglearn.schema.features import Categorical
 from agglearn.schema.schema import Label, Schema
+from agglearn.tables.cells import SparseCells
 from agglearn.tables.data import AggregatedData
 from agglearn.tables.noise import Noise
 from agglearn.tables.table import Table
@@ -102,6 +103,28 @@ def random_problem(
     return field.problem(rows, seed), ExactEngine(field.layout, rows)
 
 
+def sparse_layout(layout: Layout, share: float, seed: int = 0, tables: Sequence[int] = ()) -> Layout:
+    """The layout with some tables (all by default) that list a share of their cells, drawn at random."""
+    rng = np.random.default_rng(seed)
+    cells = list(layout.cells)
+    for t in tables or range(layout.n_tables):
+        if len(layout.scopes[t]) > 1:
+            size = layout.sizes[t]
+            listed = np.sort(rng.choice(size, int(np.ceil(share * size)), replace=False))
+            cells[t] = SparseCells(layout.cells[t].shape, listed)
+    return replace(layout, cells=tuple(cells))
+
+
+def as_seen(problem: Problem, tables: Sequence[int] = ()) -> Problem:
+    """The problem with sparse tables (all by default) that list the cells with a record."""
+    layout = problem.layout
+    cells = list(layout.cells)
+    for t in tables or range(layout.n_tables):
+        if len(layout.scopes[t]) > 1:
+            cells[t] = SparseCells(cells[t].shape, np.flatnonzero(problem.d[layout.part(t)]))
+    return problem.over(replace(layout, cells=tuple(cells)))
+
+
 # --- records ----------------------------------------------------------------------------------------------
 
 
@@ -142,8 +165,12 @@ def cells_of(layout: Layout, codes: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     found = np.empty((layout.n_tables, len(codes)), np.int64)
     for t, (scope, size) in enumerate(zip(layout.scopes, layout.buckets, strict=True)):
         own = codes[:, list(scope)].astype(np.int64)
+        cells = layout.cells[t]
         if size:
             found[t] = [bucket(x, size) for x in own.tolist()]
+        elif isinstance(cells, SparseCells):
+            listed = {tuple(codes): cell for cell, codes in enumerate(zip(*cells.listed_codes, strict=True))}
+            found[t] = [listed.get(tuple(x), len(listed)) for x in own.tolist()]
         else:
             found[t] = np.ravel_multi_index(tuple(own.T), [layout.cards[f] for f in scope])
     return found + layout.offsets[:-1, None]

@@ -346,7 +346,7 @@ def test_merging_any_split_equals_aggregating_the_whole(
 def test_parts_of_a_split_are_disjoint_and_add_up_to_the_whole() -> None:
     n = 2000
     table = pa.table({"row": [f"r{i}" for i in range(n)], "x": [i % 3 for i in range(n)], "y": [0, 1] * 1000})
-    schema = aggregate(table, "y", max_modalities=n, categorical=["row"]).schema
+    schema = aggregate(table, "y", min_modality_count=1, categorical=["row"]).schema
     parts = aggregate_split(table, "y", schema=schema, split={"valid": 0.2, "test": 0.1}, seed=5).parts
     assert list(parts) == ["train", "valid", "test"]
     each = np.array([d.table("row").counts for d in parts.values()])
@@ -377,7 +377,9 @@ def test_a_split_depends_on_the_seed_and_the_record_alone(rich: Any, tmp_path: P
 def test_the_schema_is_learnt_on_the_training_part_only() -> None:
     n = 500
     table = pa.table({"row": [f"r{i:03d}" for i in range(n)], "v": np.arange(n) * 1.5, "y": [0, 1] * 250})
-    result = aggregate_split(table, "y", split={"valid": 0.4}, seed=3, features=["row", "v"])
+    result = aggregate_split(
+        table, "y", min_modality_count=1, split={"valid": 0.4}, seed=3, features=["row", "v"]
+    )
     training = assign(0, n, 3, {"valid": 0.4}) == 0
     row, v = result.train.schema.features
     assert isinstance(row, Categorical)
@@ -556,32 +558,35 @@ def test_one_feature_has_a_table_of_its_own() -> None:
     assert list(data.tables) == [("x",)]
 
 
-def test_a_table_of_a_billion_cells_is_refused_with_what_it_would_need(
+def test_cells_that_are_seen_are_refused_where_they_do_not_fit_and_no_others_count(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("AGGLEARN_MEMORY", "2GiB")
     values = tuple(map(str, range(32_000)))
     features = tuple(Categorical(name=n, values=values, missing=False) for n in ("a", "b"))
     schema = Schema(features, (Label("y"),))
-    table = pa.table({"a": ["1"], "b": ["2"], "y": [1]})
+    table = pa.table({"a": values, "b": values, "y": [0, 1] * 16_000})
+    monkeypatch.setenv("AGGLEARN_MEMORY", "500KiB")
     with pytest.raises(TooLargeError) as caught:
         aggregate(table, "y", schema=schema)
     message = str(caught.value)
-    # 32,001² places of two counters, a count and a sum, eight bytes each.
-    assert "1,024,064,001 cells (the largest table is a × b" in message
-    assert "would need 30.5 GiB of memory, and 2.0 GiB may be used" in message
+    # 32,000 cells seen of a billion: two counters, a count and a sum, eight bytes each.
+    assert "32,000 cells (the largest table is a × b" in message
+    assert "would need 1000.0 KiB of memory, and 500.0 KiB may be used" in message
     assert "max_modalities" in message
     assert "hash_size" in message
     assert aggregate(table, "y", schema=schema, hash_size=1000).table("a", "b").cells.buckets
+    monkeypatch.setenv("AGGLEARN_MEMORY", "2MiB")
+    assert aggregate(table, "y", schema=schema).table("a", "b").n_cells == 32_001
 
 
 def test_the_parts_of_a_split_must_fit_in_memory_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    table = pa.table({"a": [f"v{i}" for i in range(300)], "b": list(range(300)), "y": [0, 1] * 150})
-    options: dict[str, Any] = {"categorical": ["a", "b"], "max_modalities": 300}
-    # 301² places of two counters, a count and a sum: 2.8 MiB, and three times that in three parts.
-    monkeypatch.setenv("AGGLEARN_MEMORY", "5MiB")
-    schema = aggregate(table, "y", **options).schema
-    with pytest.raises(TooLargeError, match=r"would need 8\.3 MiB of memory"):
+    table = pa.table(
+        {"a": [f"v{i % 60}" for i in range(300)], "b": [i % 61 for i in range(300)], "y": [0, 1] * 150}
+    )
+    # 61 × 62 places of two counters, a count and a sum: 118 KiB, and three times that in three parts.
+    monkeypatch.setenv("AGGLEARN_MEMORY", "200KiB")
+    schema = aggregate(table, "y", categorical=["b"]).schema
+    with pytest.raises(TooLargeError, match=r"would need 354\.6 KiB of memory"):
         aggregate_split(table, "y", schema=schema, split={"valid": 0.3, "test": 0.3})
 
 

@@ -264,9 +264,19 @@ CASES: dict[str, Case] = {
     "edges of text": options("--edges", "x2=1,2", message="column 'x2' has no number in it"),
     "one modality": options("--max-modalities", "1", message="max-modalities 1 is too few"),
     "more modalities than codes": Case(
-        "--max-modalities 100000 is out of bounds: at most 65,532",
-        args="aggregate in.csv --label y -o out.agg --max-modalities 100000",
-        files={"in.csv": "x,y\n" + "".join(f"v{i},{i % 2}\n" for i in range(70_000))},
+        "--max-modalities 2000000 is out of bounds: at most 999,998",
+        args="aggregate in.csv --label y -o out.agg --max-modalities 2000000",
+        files={"in.csv": "x,y\n" + "".join(f"v{i},{i % 2}\n" for i in range(70))},
+    ),
+    "a feature of more modalities than codes": Case(
+        "feature 'x' has 1,000,001 modalities and the most is 1,000,000: fold the rare ones with",
+        args="aggregate in.csv --label y -o out.agg --schema long.json",
+        files={
+            "in.csv": "x,y\nv1,1\n",
+            "long.json": '{"features": [{"name": "x", "kind": "categorical", "missing": false, "values": ['
+            + ",".join(f'"v{i}"' for i in range(1_000_001))
+            + ']}], "labels": [{"name": "y"}]}',
+        },
     ),
     "no modality count": options("--min-modality-count", "0", message="min-modality-count 0 is too few"),
     "one bucket": options("--hash-size", "1", message="hash-size 1 is too small"),
@@ -306,12 +316,12 @@ CASES: dict[str, Case] = {
         environment={"AGGLEARN_MEMORY": "lots"},
     ),
     "a pair of a billion cells": Case(
-        "1,024,064,001 cells \\(the largest table is a × b with 1,024,064,001\\) would need 30.5 GiB of "
-        "memory, and 4.0 GiB may be used: fold rare values with --max-modalities, hash cells with "
+        "32,000 cells \\(the largest table is a × b with 32,000\\) would need 1000.0 KiB of "
+        "memory, and 400.0 KiB may be used: fold rare values with --max-modalities, hash cells with "
         "--hash-size, or leave features out",
-        args="aggregate in.csv --label y -o out.agg --max-modalities 40000 --categorical a,b",
+        args="aggregate in.csv --label y -o out.agg --min-modality-count 1 --categorical a,b",
         files={"in.csv": "a,b,y\n" + "".join(f"{i},{i},{i % 2}\n" for i in range(32_000))},
-        environment={"AGGLEARN_MEMORY": "4GiB"},
+        environment={"AGGLEARN_MEMORY": "400KiB"},
     ),
     # --- schemas
     "no such schema": options("--schema", "none.json", message="none.json does not exist"),

@@ -23,8 +23,8 @@ from agglearn.judge.baselines import (
     naive_bayes,
     one_hot,
     pair_models,
-    tree_augmented_nb,
 )
+from agglearn.judge.tree_bayes import tree_augmented_nb
 from agglearn.schema.features import Codes
 from tests.fields import bucket, every_state, random_field, tables_of, with_noise
 

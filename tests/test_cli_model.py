@@ -410,8 +410,8 @@ CASES: dict[str, Case] = {
     "tables for a model": Case("evaluate t.agg records.csv", "t.agg: expected agglearn.model"),
     "a model of another version": Case(
         "evaluate m.model records.csv",
-        "m.model: format version 3, and this agglearn reads 1 to 2",
-        lambda w: (w / "m.model" / "manifest.json").write_text('{"format": "agglearn.model", "version": 3}'),
+        "m.model: format version 4, and this agglearn reads 1 to 3",
+        lambda w: (w / "m.model" / "manifest.json").write_text('{"format": "agglearn.model", "version": 4}'),
     ),
     "a damaged model": Case(
         "evaluate m.model records.csv",

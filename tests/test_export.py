@@ -29,6 +29,7 @@ from agglearn.schema.columns import as_text
 from agglearn.sql.dialects import DIALECTS
 from tests.conftest import Cli
 from tests.servers import copy_to_postgresql
+from tests.test_sparse import long_records
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 Runner: TypeAlias = Callable[[Model, Any, Path], Floats]
@@ -309,6 +310,35 @@ def test_awkward_records_score_as_predicted_in_postgresql(
     agrees(awkward[kind], on_postgresql(postgresql), tmp_path)
 
 
+@pytest.fixture(scope="module")
+def sparse() -> Case:
+    """Two long columns, and records of which some combinations, and some values, were never seen."""
+    tables = agglearn.aggregate(long_records(2000), "y", min_modality_count=1)
+    assert any(table.cells.tied for table in tables.tables.values())
+    records = pa.table(long_records(300, seed=1)).drop_columns(["y"])
+    unlike = pa.table({"a": ["new", "a1"], "b": ["b2", "new"], "c": ["c0", "c1"], "d": ["d2", None]})
+    return Case(agglearn.fit(tables, FEW), pa.concat_tables([records, unlike]))
+
+
+@pytest.mark.parametrize("run", RUNNERS)
+def test_records_in_cells_that_were_never_seen_score_as_predicted(
+    run: Runner, sparse: Case, tmp_path: Path
+) -> None:
+    agrees(sparse, run, tmp_path)
+
+
+def test_a_sparse_table_too_large_to_write_out_is_named(
+    sparse: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agglearn.export.sql._MOST_NUMBERS", 10_000)
+    monkeypatch.setattr("agglearn.export.onnx._MOST_NUMBERS", 10_000)
+    with pytest.raises(AgglearnError, match="table a × b, whose unseen cells have to be written out"):
+        export_model(sparse.model, tmp_path / "model.sql", "sql")
+    with pytest.raises(AgglearnError, match="hash the largest tables, of which a × b is one"):
+        export_model(sparse.model, tmp_path / "model.onnx", "onnx")
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_hashed_table_too_large_to_write_out_is_hashed_inside_the_graph(
     awkward: dict[str, Case], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -384,8 +414,8 @@ def test_a_document_of_another_version_is_refused(awkward: dict[str, Case], tmp_
     export_model(awkward["pairs"].model, tmp_path / "m.json", "json")
     document = json.loads((tmp_path / "m.json").read_text())
     assert (document["format"], document["version"]) == ("agglearn.scorer", 1)
-    with pytest.raises(ValueError, match="version 1"):
-        Scorer({**document, "version": 2})
+    with pytest.raises(ValueError, match="version 1 or 2"):
+        Scorer({**document, "version": 3})
 
 
 def test_a_query_that_would_be_too_large_says_what_is_in_the_way(

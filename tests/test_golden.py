@@ -12,6 +12,7 @@ import hashlib
 import json
 import platform
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -22,6 +23,8 @@ import pytest
 
 from agglearn import AggregatedData, MaxEntClassifier, TrainingSettings, aggregate, aggregate_split
 from agglearn.datasets import AdsLog, load_adult, load_bank
+from agglearn.tables.cells import DenseCells
+from agglearn.tables.scopes import shape_of
 from tests.records import make_records
 
 Case: TypeAlias = tuple[str, Callable[[], AggregatedData], dict[str, Any]]  # name, tables, how to fit them
@@ -59,10 +62,17 @@ def _log(rows: int, hash_size: int | None = None) -> AggregatedData:
     return aggregate(records, "click", categorical=["*"], hash_size=hash_size)
 
 
+def _dense(data: AggregatedData) -> AggregatedData:
+    """The same tables with a cell for every combination."""
+    tables = {s: t.over(DenseCells(shape_of(s, data.schema))) for s, t in data.tables.items()}
+    return replace(data, tables=tables)
+
+
 def _small() -> Iterator[Case]:
     """Cases that need no data from elsewhere."""
     few: dict[str, Any] = {"iterations": 20, "chains": 2000}
-    yield "log", lambda: _log(20_000), few
+    yield "log", lambda: _dense(_log(20_000)), few
+    yield "log sparse", lambda: _log(20_000), few
     yield "log hashed", lambda: _log(20_000, hash_size=500), {**few, "lambda_theta": 16.0}
     yield "records exact", lambda: _records(), {"engine": "exact", "iterations": 30}
     plain = TrainingSettings(start="independent", gradient="plain")

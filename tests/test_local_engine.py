@@ -11,7 +11,6 @@ import numpy.typing as npt
 import pytest
 from scipy.stats import chi2
 
-from agglearn.errors import InputError
 from agglearn.field.engines import local
 from agglearn.field.engines.local import LocalEngine, memory_needed
 from agglearn.field.engines.protocol import Engine
@@ -19,7 +18,7 @@ from agglearn.field.field import Field
 from agglearn.field.layout import Layout
 from agglearn.field.proposals import build_proposals
 from agglearn.runtime.random import Numbers
-from tests.fields import KnownField, cells_of, random_field
+from tests.fields import KnownField, cells_of, random_field, sparse_layout
 
 Floats = npt.NDArray[np.float64]
 INTERCEPT = -0.4
@@ -54,10 +53,16 @@ MIXED = Layout.hashed(
 )
 LONG = Layout.hashed((37, 3, 16), ((0, 1), (1, 2), (0, 2), (0, 1, 2)), (0, 0, 0, 90))
 FREE = Layout.hashed((3, 18, 2), ((0, 2), (1,)), (0, 5))  # feature 1 has no plain table
+SPARSE = sparse_layout(PAIRS, 0.3)
+SPARSE_MIXED = sparse_layout(MIXED, 0.6, tables=[1, 3, 4])
 
 
 @pytest.mark.parametrize("sampler", ["gibbs", "metropolis"])
-@pytest.mark.parametrize("layout", [PAIRS, MIXED, LONG, FREE], ids=["pairs", "mixed", "long", "free"])
+@pytest.mark.parametrize(
+    "layout",
+    [PAIRS, MIXED, LONG, FREE, SPARSE, SPARSE_MIXED],
+    ids=["pairs", "mixed", "long", "free", "sparse", "sparse mixed"],
+)
 def test_chains_settle_to_the_enumerated_field(layout: Layout, sampler: str) -> None:
     """From one and the same state all chains forget it: after enough sweeps they are independent
     draws of π, so that Pearson's statistic has a χ² law with the degrees of freedom counted."""
@@ -264,9 +269,3 @@ def test_memory_is_known_before_it_is_taken() -> None:
         tracemalloc.stop()
     needed = memory_needed(layout, chains.shape[1], threads=1)
     assert 0.5 * needed < peak < needed
-
-
-def test_too_many_modalities_are_refused() -> None:
-    layout = Layout.plain((70_000, 2), [(0, 1)])
-    with pytest.raises(InputError, match="70000 modalities"):
-        LocalEngine(layout, np.zeros((2, 1), np.uint16), 1.0, Numbers(0), 1)

@@ -221,8 +221,8 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "a manifest of another kind": (lambda f: (f / "manifest.json").write_text("[1]"), "not a JSON object"),
     "no manifest": (lambda f: (f / "manifest.json").unlink(), "has no manifest.json"),
     "a version of the future": (
-        lambda f: rewrite(f, lambda d: d.update(version=3)),
-        "format version 3, and this agglearn reads 1 to 2: use the agglearn that wrote it",
+        lambda f: rewrite(f, lambda d: d.update(version=4)),
+        "format version 4, and this agglearn reads 1 to 3: use the agglearn that wrote it",
     ),
     "a flipped bit": (lambda f: flip_a_bit(f / "field-theta.arrow"), "field-theta.arrow is damaged"),
     "an array cut short": (

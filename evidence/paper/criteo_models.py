@@ -65,7 +65,7 @@ SEED = 0
 
 def learn_encoded_schema(held_out: Source, features: Sequence[str], over: int, modalities: int) -> Schema:
     """A schema from held-out records: features of more than ``over`` values become target encodings."""
-    categorical = Coding(categorical=("*",), max_modalities=60_000)
+    categorical = Coding(categorical=("*",), max_modalities=60_000, min_modality_count=1)
     columns = Columns(features=tuple(features), labels=(CLICK,))
     plain = learn_schema(held_out, columns, categorical).schema
     wide = tuple(f.name for f in plain.features if f.n_modalities > over)

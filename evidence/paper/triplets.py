@@ -141,7 +141,7 @@ def _adkdd(share: float) -> _Parts:
     """The challenge's individual records: those published for training, and those of its test."""
     records, test = load_adkdd_train().drop_columns("sale"), load_adkdd_test().drop_columns("sale")
     records, test = (t.slice(0, int(share * t.num_rows)) for t in (records, test))
-    learnt = agglearn.aggregate(records, "click", categorical=["*"], max_modalities=65_000, tables="singles")
+    learnt = agglearn.aggregate(records, "click", categorical=["*"], min_modality_count=1, tables="singles")
     few = [f.name for f in learnt.schema.features if f.n_modalities < TRIPLET_MODALITIES]
     schema = learnt.schema.select(few)
     scopes = tuple(parse_scopes("pairs", schema))

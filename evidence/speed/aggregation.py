@@ -77,7 +77,7 @@ def _in_memory(log: AdsLog, config: Sizes) -> list[Result]:
     codes, y = log.sample(config.aggregate_rows, seed=0)
     table = log.to_table(codes, y)
     schema = agglearn.aggregate(
-        table.slice(0, 100_000), "click", categorical=["*"], max_modalities=65_000
+        table.slice(0, 100_000), "click", categorical=["*"], min_modality_count=1
     ).schema
     connection = duckdb.connect(config={"threads": THREADS})
     connection.register("arrow_log", table)

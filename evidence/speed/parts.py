@@ -19,6 +19,7 @@ PARTS = ("weights", "sweep", "labels", "tally", "step")
 _CALLS: tuple[tuple[str, Any, str], ...] = (
     ("weights", local, "prepare"),
     ("weights", local, "prepare_buckets"),
+    ("weights", local, "prepare_listed"),
     ("sweep", local, "sweep"),
     ("labels", field, "score_codes"),
     ("labels", local, "redraw_labels"),

@@ -14,8 +14,9 @@ import numpy as np
 import pyarrow as pa
 
 from agglearn.field.problem import Problem, make_problem
-from agglearn.judge.baselines import LogOddsModel, naive_bayes, pair_models, tree_augmented_nb
+from agglearn.judge.baselines import LogOddsModel, naive_bayes, pair_models
 from agglearn.judge.comparison import DEFAULT_LAMBDAS, climb
+from agglearn.judge.tree_bayes import tree_augmented_nb
 from evidence.page import table
 from evidence.runner import Cell, Results, Value
 from evidence.timing import THREADS

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from agglearn.aggregation.groups import Groups, require_table_memory
+from agglearn.aggregation.groups import Groups
 from agglearn.errors import InputError
 from agglearn.records import survey as surveys
 from agglearn.records.sources import one_line
@@ -176,7 +176,6 @@ def count_tables_lazy(
 
     Returns the aggregation, and for each feature how many values it had no modality for.
     """
-    require_table_memory(scopes, schema, hash_size)
     lazy, types = _open(frame, schema.names, schema.label_names)
     labels = [_label(lazy, label, types[label.name]) for label in schema.labels]
     keys = _keys(lazy, schema, types)
@@ -314,7 +313,7 @@ def _bins(name: str, rule: Cuts, arrow_type: Any) -> _Key:
 
 
 def _as_codes(column: Any, missing: int) -> Codes:
-    codes: Codes = column.cast(pa.int64()).fill_null(missing).to_numpy().astype(np.uint16)
+    codes: Codes = column.cast(pa.int64()).fill_null(missing).to_numpy().astype(np.uint16)  # of a bin
     return codes
 
 

@@ -1,9 +1,12 @@
 """Counting records into tables, the hot loop of aggregation.
 
-Codes are column-major, one row of ``uint16`` per feature. Tables are counted in parallel over tables,
+Codes are column-major, one row per feature. Tables are counted in parallel over tables,
 so no two threads share a cell and the result never depends on their number. The labels of a record are
 folded into one number, and each record increments one counter of the cell: (cell, labels). A feature of
 M modalities takes M+1 places here; the last is unknown.
+
+A table that could have many cells begins with counters for those alone that come up (:mod:`.seen`), and goes
+over to counters for all of them once every third has: then they are smaller, and faster.
 """
 
 from __future__ import annotations
@@ -16,15 +19,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from agglearn.aggregation.seen import SeenCounters
+from agglearn.errors import TooLargeError
 from agglearn.runtime.compiled import njit
 from agglearn.runtime.memory import require
 from agglearn.runtime.speech import option
 from agglearn.runtime.threads import in_threads, thread_count
 from agglearn.schema.schema import Schema
-from agglearn.tables.cells import Cells
+from agglearn.tables.cells import Cells, is_dense, seen_cells
 from agglearn.tables.hashing import bucket, mix
 from agglearn.tables.scopes import cells_of, shape_of
-from agglearn.tables.table import Scope, Table
+from agglearn.tables.table import Array, Scope, Table
 
 _MOST_IN_32_BITS = 2**32 - 1
 
@@ -72,9 +77,68 @@ def require_memory(scopes: Sequence[Scope], sizes: Sequence[int], numbers: int) 
     )
 
 
+def require_ranks(scope: Scope, schema: Schema) -> None:
+    """Refuse a table whose combinations cannot be numbered."""
+    if prod(shape_of(scope, schema)) >= 2**63:
+        raise TooLargeError(
+            f"table {' × '.join(scope)} has more combinations than can be numbered: hash its cells with "
+            f"{option('hash_size')}, or leave it out"
+        )
+
+
 def _with_unknown(cells: Cells) -> list[int]:
     """Places along each axis of a table's counters: one more than there are cells."""
     return [n + 1 for n in cells.shape]
+
+
+class _AllCounters:
+    """Counters for all cells of some tables, with a place for unknown values along each axis."""
+
+    def __init__(
+        self, schema: Schema, scopes: Sequence[Scope], cells: Sequence[Cells], dtype: Any = np.uint32
+    ) -> None:
+        self.scopes, self.cells, self.width = scopes, cells, 1 << len(schema.labels)
+        arity = max((len(s) for s in scopes), default=0)
+        self._arities = np.array([len(s) for s in scopes], np.int64)
+        self._features = np.zeros((len(scopes), arity), np.int64)
+        self._places = np.zeros((len(scopes), arity), np.int64)
+        for t, scope in enumerate(scopes):
+            self._features[t, : len(scope)] = [schema.index[f] for f in scope]
+            self._places[t, : len(scope)] = [m + 1 for m in shape_of(scope, schema)]
+        self.sizes = [prod(_with_unknown(own)) for own in cells]
+        self._hash_sizes = np.array([own.buckets for own in cells], np.int64)
+        self._starts = np.concatenate([[0], np.cumsum(self.sizes)]).astype(np.int64) * self.width
+        # Half the size of a full integer, so that twice as many cells stay in cache.
+        self.counters: npt.NDArray[Any] = np.zeros(int(self._starts[-1]), dtype)
+        # Dealt out in turns from the largest table on, threads get about as much to do.
+        self._by_size = np.argsort(-np.array(self.sizes), kind="stable")
+
+    def widen(self) -> None:
+        """Room for more than 2³² records."""
+        self.counters = self.counters.astype(np.uint64, copy=False)
+
+    def add(self, codes: Array, joint: Array, worker: int, workers: int) -> None:
+        """Count a batch into this worker's tables."""
+        if len(self.scopes) > worker:
+            _count(
+                codes,
+                joint,
+                self._by_size[worker::workers],
+                self._arities,
+                self._features,
+                self._places,
+                self._hash_sizes,
+                self._starts,
+                self.width,
+                self.counters,
+            )
+
+    def of(self, t: int) -> Array:
+        """Counters of a table's known cells: its shape, then one for each joint label."""
+        places = _with_unknown(self.cells[t])
+        own = self.counters[self._starts[t] : self._starts[t + 1]].reshape(*places, self.width)
+        # The last place of each axis counts unknown values: those records have no cell.
+        return own[(*(slice(0, p - 1) for p in places),)]
 
 
 @dataclass
@@ -88,74 +152,92 @@ class Tally:
 
     def __post_init__(self) -> None:
         self._width = 1 << len(self.schema.labels)
-        self._cells = [cells_of(scope, self.schema, self.hash_size) for scope in self.scopes]
-        arity = max(len(s) for s in self.scopes)
-        self._arities = np.array([len(s) for s in self.scopes], np.int64)
-        self._features = np.zeros((len(self.scopes), arity), np.int64)
-        self._places = np.zeros((len(self.scopes), arity), np.int64)
-        sizes = []
-        for t, scope in enumerate(self.scopes):
-            self._features[t, : len(scope)] = [self.schema.index[f] for f in scope]
-            self._places[t, : len(scope)] = [m + 1 for m in shape_of(scope, self.schema)]
-            sizes.append(prod(_with_unknown(self._cells[t])))
+        cells = {scope: cells_of(scope, self.schema, self.hash_size) for scope in self.scopes}
+        whole = [s for s in self.scopes if cells[s].buckets or is_dense(cells[s].shape, 0)]
+        sizes = [prod(_with_unknown(cells[s])) for s in whole]
         # Counters while counting, then counts and sums of the finished tables.
-        require_memory(self.scopes, sizes, self.copies * (self._width + 1 + len(self.schema.labels)))
-        self._hash_sizes = np.array([cells.buckets for cells in self._cells], np.int64)
-        self._starts = np.concatenate([[0], np.cumsum(sizes)]) * self._width
-        # Half the size of a full integer, so that twice as many cells stay in cache.
-        self._counters: npt.NDArray[Any] = np.zeros(int(self._starts[-1]), np.uint32)
-        # Dealt out in turns from the largest table on, threads get about as much to do.
-        self._by_size = np.argsort(-np.array(sizes), kind="stable")
+        self._numbers = self.copies * (self._width + 1 + len(self.schema.labels))
+        if whole:
+            require_memory(whole, sizes, self._numbers)
+        self._whole = _AllCounters(self.schema, whole, [cells[s] for s in whole])
+        self._seen: dict[Scope, SeenCounters] = {}
+        self._grown: dict[Scope, _AllCounters] = {}  # that began as those seen
+        for scope in self.scopes:
+            if scope not in whole:
+                require_ranks(scope, self.schema)
+                features = [self.schema.index[f] for f in scope]
+                self._seen[scope] = SeenCounters(features, cells[scope].shape, self._width)
         self.rows = 0
         self.positives = np.zeros(len(self.schema.labels), np.int64)
 
-    def add(self, codes: npt.NDArray[np.uint16], labels: npt.NDArray[np.uint8]) -> None:
+    def add(self, codes: Array, labels: npt.NDArray[np.uint8]) -> None:
         """Count a batch: codes with a row per feature, labels with a row per label."""
         joint: npt.NDArray[Any] = np.zeros(codes.shape[1], np.uint8 if len(labels) <= 8 else np.uint32)
         for k, row in enumerate(labels):
             joint |= row.astype(joint.dtype, copy=False) << joint.dtype.type(k)
-        if self.rows + codes.shape[1] > _MOST_IN_32_BITS and self._counters.dtype == np.uint32:
-            self._counters = self._counters.astype(np.uint64)
+        if self.rows + codes.shape[1] > _MOST_IN_32_BITS:
+            for counters in (self._whole, *self._grown.values()):
+                counters.widen()
+            for listed in self._seen.values():
+                listed.widen()
         threads = min(thread_count(), len(self.scopes))
-        in_threads(
-            threads,
-            lambda worker: _count(
-                codes,
-                joint,
-                self._by_size[worker::threads],
-                self._arities,
-                self._features,
-                self._places,
-                self._hash_sizes,
-                self._starts,
-                self._width,
-                self._counters,
-            ),
-        )
+        grown, seen = list(self._grown.values()), list(self._seen.values())
+
+        def count(worker: int) -> None:
+            self._whole.add(codes, joint, worker, threads)
+            for counters in grown[worker::threads]:
+                counters.add(codes, joint, 0, 1)
+            for own in seen[worker::threads]:
+                own.add(codes, joint)
+
+        in_threads(threads, count)
         self.rows += codes.shape[1]
         self.positives += labels.sum(axis=1, dtype=np.int64)
+        self._go_over()
+
+    def _go_over(self) -> None:
+        """Give all cells a counter where every third has come up; see that what there is fits in memory."""
+        for scope in [s for s, own in self._seen.items() if is_dense(own.cards, own.used)]:
+            own = self._seen.pop(scope)
+            whole = _AllCounters(self.schema, [scope], [cells_of(scope, self.schema)], own.counters.dtype)
+            ranks, counters = own.listed()
+            whole.of(0)[np.unravel_index(ranks, own.cards)] = counters
+            self._grown[scope] = whole
+        if self._seen or self._grown:
+            sizes = {s: own.used for s, own in self._seen.items()}
+            sizes |= {s: own.sizes[0] for s, own in self._grown.items()}
+            require_memory(list(sizes), list(sizes.values()), self._numbers)
 
     def tables(self) -> dict[Scope, Table]:
         """The tables counted so far."""
-        return {scope: self._table(t, scope) for t, scope in enumerate(self.scopes)}
+        whole = {scope: t for t, scope in enumerate(self._whole.scopes)}
+        found = {}
+        for scope in self.scopes:
+            if scope in self._seen:
+                own = self._seen[scope]
+                ranks, counters = own.listed()
+                cells: Cells = seen_cells(own.cards, ranks)
+                # and none in the rest
+                numbers = np.concatenate([counters, np.zeros((1, self._width), counters.dtype)])
+            else:
+                counted, t = (self._whole, whole[scope]) if scope in whole else (self._grown[scope], 0)
+                cells, numbers = counted.cells[t], counted.of(t)
+            found[scope] = self._table(scope, cells, numbers)
+        return found
 
-    def _table(self, t: int, scope: Scope) -> Table:
-        counters = self._counters[self._starts[t] : self._starts[t + 1]]
-        places = _with_unknown(self._cells[t])
-        # The last place of each axis counts unknown values: those records have no cell.
-        cells = counters.reshape(*places, self._width)[(*(slice(0, p - 1) for p in places),)]
-        counts = np.zeros(cells.shape[:-1], np.int64)
+    def _table(self, scope: Scope, cells: Cells, counters: Array) -> Table:
+        counts = np.zeros(cells.shape, np.int64)
         sums = np.zeros((len(self.schema.labels), *counts.shape), np.int64)
         for joint in range(self._width):
-            counts += cells[..., joint]
+            counts += counters[..., joint]
             for k in range(len(self.schema.labels)):
                 if joint >> k & 1:
-                    sums[k] += cells[..., joint]
+                    sums[k] += counters[..., joint]
         counted = [counts.sum(), *(layer.sum() for layer in sums)]
         return Table(
             features=scope,
             counts=counts,
             sums=sums,
             unknown=np.array([self.rows, *self.positives]) - np.array(counted),
-            cells=self._cells[t],
+            cells=cells,
         )

@@ -86,10 +86,11 @@ def aggregate(
         typer.Option(help="Bin edges of a column, as age=20,30,40 (repeat for others)."),
     ] = None,
     max_modalities: Annotated[
-        int, typer.Option(help="Values kept of a column; rarer ones are folded.")
+        int | None, typer.Option(help="Values kept of a column (default: all); rarer ones are folded.")
     ] = AggregateOptions.max_modalities,
     min_modality_count: Annotated[
-        int, typer.Option(help="Values rarer than this are folded.")
+        int | None,
+        typer.Option(help="Values rarer than this are folded (default: 3 in columns of more than 100)."),
     ] = AggregateOptions.min_modality_count,
     hash_size: HashSize = AggregateOptions.hash_size,
     target_encode: Annotated[

@@ -182,7 +182,7 @@ def compare(
     ] = Coding.bins,
     binning: Annotated[str, typer.Option(help="quantile or width.")] = Coding.binning,
     max_modalities: Annotated[
-        int, typer.Option(help="Values kept of a column; rarer ones are folded.")
+        int | None, typer.Option(help="Values kept of a column (default: all); rarer ones are folded.")
     ] = Coding.max_modalities,
     chains: Annotated[int | None, typer.Option(help="Number of chains (default: by the records).")] = None,
     iterations: Annotated[int, typer.Option(help="The most iterations.")] = FitSettings.iterations,

@@ -75,10 +75,10 @@ def _sum(model: Model, features: tuple[int, ...], members: Sequence[int]) -> Flo
 
 
 def _weights(model: Model, t: int) -> Floats:
-    """The weight of every combination of a table's codes; buckets are written out."""
+    """The weight of every combination of a table's codes; buckets and unseen cells are written out."""
     layout = model.layout
     weights = np.asarray(layout.table(model.field.theta, t), float)
-    if layout.cells[t].apart:
+    if layout.cells[t].dense:
         return weights
     cards = [layout.cards[f] for f in layout.scopes[t]]
     codes = np.indices(cards).reshape(len(cards), -1)

@@ -144,9 +144,10 @@ def _check(model: Model) -> None:
     )
     numbers += sum(layout.sizes[t] for t in range(layout.n_tables) if not _dense(model, t))
     if numbers > _MOST_NUMBERS:
+        largest = max(range(layout.n_tables), key=lambda t: padded_size(layout.cards, layout.scopes[t]))
         raise InputError(
             f"ONNX cannot carry this model: its tables have {numbers:,} numbers, and a file holds at most "
-            f"{_MOST_NUMBERS:,}; hash the largest tables"
+            f"{_MOST_NUMBERS:,}; hash the largest tables, of which {' × '.join(model.scopes[largest])} is one"
         )
 
 
@@ -297,7 +298,7 @@ def _log_odds(graph: _Graph, model: Model, codes: list[str]) -> str:
 
 
 def _hashed(graph: _Graph, model: Model, t: int, codes: list[str]) -> str:
-    """The weight of a combination's bucket, found as :func:`agglearn.tables.cells.mix` does; 0 if unknown."""
+    """The weight of a combination's bucket, found as :mod:`agglearn.tables.hashing` does; 0 if unknown."""
     layout = model.layout
     multiplier = graph.constant(0x9E3779B97F4A7C15 - 2**64, np.int64)  # products wrap around
     shift = graph.constant(29, np.uint64)

@@ -9,7 +9,7 @@
 "use strict";
 
 const agglearnScorer = (() => {
-  const FORMAT = "agglearn.scorer", VERSION = 1;
+  const FORMAT = "agglearn.scorer", VERSION = 2; // the first version lists no cells
   const NUMBER = /^[+-]?(\d+(_\d+)*\.?(\d+(_\d+)*)?|\.\d+(_\d+)*)(e[+-]?\d+(_\d+)*)?$/i;
   const ENDLESS = /^([+-]?)inf(inity)?$/i;
 
@@ -45,10 +45,22 @@ const agglearnScorer = (() => {
     return Object.hasOwn(rule.codes, text) ? rule.codes[text] : rule.default;
   }
 
+  // Where a rank stands in an increasing list; past its end, where the weight of all others is, if it does not.
+  function placeOf(listed, rank) {
+    let low = 0, high = listed.length;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (listed[middle] < rank) low = middle + 1; else high = middle;
+    }
+    return listed[low] === rank ? low : listed.length;
+  }
+
   // The cell that counts a combination of codes, or -1 where one of them is unknown.
   function cellOf(table, codes, cards) {
     if (codes.some((code, k) => code >= cards[k])) return -1;
-    if (!table.buckets) return codes.reduce((cell, code, k) => cell * cards[k] + code, 0);
+    const rank = () => codes.reduce((cell, code, k) => cell * cards[k] + code, 0);
+    if (table.listed) return placeOf(table.listed, rank());
+    if (!table.buckets) return rank();
     let state = 0n;
     for (const code of codes) { // 64-bit arithmetic that wraps around
       state = BigInt.asUintN(64, (state ^ BigInt(code + 1)) * 0x9E3779B97F4A7C15n);
@@ -58,8 +70,8 @@ const agglearnScorer = (() => {
   }
 
   return function agglearnScorer(model) {
-    if (model.format !== FORMAT || model.version !== VERSION) {
-      throw new Error(`this is not a document of format ${FORMAT}, version ${VERSION}`);
+    if (model.format !== FORMAT || ![1, VERSION].includes(model.version)) {
+      throw new Error(`this is not a document of format ${FORMAT}, version 1 or ${VERSION}`);
     }
     const cards = model.features.map((feature) => feature.modalities.length);
 

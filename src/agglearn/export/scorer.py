@@ -13,6 +13,7 @@ adds a column with the probability; there "", NA, NaN, nan, null and NULL are mi
 
 from __future__ import annotations
 
+import bisect
 import csv
 import datetime
 import decimal
@@ -21,7 +22,7 @@ import math
 import sys
 from typing import Any, TextIO
 
-FORMAT, VERSION = "agglearn.scorer", 1
+FORMAT, VERSION = "agglearn.scorer", 2  # the first version lists no cells
 MISSING = ("", "NA", "NaN", "nan", "null", "NULL")
 
 
@@ -29,8 +30,8 @@ class Scorer:
     """A model that was exported as JSON."""
 
     def __init__(self, document: dict[str, Any]) -> None:
-        if document.get("format") != FORMAT or document.get("version") != VERSION:
-            raise ValueError(f"this is not a document of format {FORMAT}, version {VERSION}")
+        if document.get("format") != FORMAT or document.get("version") not in (1, VERSION):
+            raise ValueError(f"this is not a document of format {FORMAT}, version 1 or {VERSION}")
         self.document = document
         self.features, self.tables = document["features"], document["tables"]
         self.intercept, self.label = document["intercept"], document["label"]
@@ -132,6 +133,10 @@ def cell_of(table: dict[str, Any], codes: list[int], features: list[dict[str, An
             cell ^= cell >> 29
         else:
             cell = cell * card + code
+    if "listed" in table:  # increasing; the last weight is that of every combination which is not listed
+        rank, listed = cell, table["listed"]
+        cell = bisect.bisect_left(listed, rank)
+        return cell if cell < len(listed) and listed[cell] == rank else len(listed)
     return cell % table["buckets"] if table["buckets"] else cell
 
 

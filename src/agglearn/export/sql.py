@@ -89,6 +89,8 @@ def _check_size(model: Model) -> None:
         if total > _MOST_NUMBERS:
             what = " × ".join(model.scopes[t])
             hashed = ", whose buckets have to be written out," if layout.buckets[t] else ""
+            if layout.cells[t].tied:
+                hashed = ", whose unseen cells have to be written out,"
             raise InputError(
                 f"SQL cannot carry this model: with table {what}{hashed} of {numbers:,} combinations it has "
                 f"more than {_MOST_NUMBERS:,} numbers; export it as json, python or onnx"

@@ -17,8 +17,8 @@ interaction of a pair is much the same in both classes. So, before a fit:
 As the noise goes to 0 the tables come back as they were. What noise is left of the margins makes all
 penalties heavier, by 1 + ρ with ρ = mean_f(M·V)/(n·p(1 − p)): the fit would take it for sampling.
 
-Hashed tables, tables of three or more features and tables that lack cells only get consistent margins, or
-stay as they are.
+Tables of three or more features and tables that lack cells only get consistent margins; hashed tables and
+those that list the cells seen stay as they are.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class _Classes:
 
     @property
     def _plain(self) -> list[int]:
-        return [t for t in range(self.layout.n_tables) if self.layout.cells[t].apart]
+        return [t for t in range(self.layout.n_tables) if self.layout.cells[t].dense]
 
     def consistent(self) -> _Classes:
         """Totals and margins from all tables, put back into each."""

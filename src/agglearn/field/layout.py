@@ -3,6 +3,9 @@
 The tables stand one after the other; within a table the cells are in the order of its
 :class:`~agglearn.tables.cells.Cells`. Everything in :mod:`agglearn.field` that speaks of "cell k" means this
 order.
+
+The last cell of a sparse table, its *rest*, stands for all combinations that were never seen: a sparse table
+is a dense one whose unseen cells share one weight.
 """
 
 from __future__ import annotations
@@ -63,6 +66,17 @@ class Layout:
     def offsets(self) -> npt.NDArray[np.int64]:
         """First cell of each table, and past the last one the number of cells."""
         return np.concatenate([[0], np.cumsum(self.sizes, dtype=np.int64)]).astype(np.int64)
+
+    @cached_property
+    def tied(self) -> npt.NDArray[np.int64]:
+        """The cells that stand for several combinations each: the rest of every sparse table."""
+        ends = [int(end) - 1 for end, cells in zip(self.offsets[1:], self.cells, strict=True) if cells.tied]
+        return np.array(ends, np.int64)
+
+    @cached_property
+    def ties(self) -> npt.NDArray[np.float64]:
+        """How many combinations each of :attr:`tied` stands for."""
+        return np.array([cells.tied for cells in self.cells if cells.tied], np.float64)
 
     @property
     def n_features(self) -> int:

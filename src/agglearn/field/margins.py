@@ -1,9 +1,9 @@
 """Margins of tables: what a table tells of fewer features, and what it tells beyond them.
 
 **Reading.** A pair of features is read in the table with the fewest cells that holds both, summed over the
-others. A single is the mean over all tables that hold the feature, each weighted by the inverse of the number
-of cells summed for one modality: the best weights if all cells carry the same noise, and no matter if the
-tables agree.
+others; where that is sparse, as a list of the cells that were seen (:func:`entries`). A single is the mean
+over all tables that hold the feature, each weighted by the inverse of the number of cells summed for one
+modality: the best weights if all cells carry the same noise, and no matter if the tables agree.
 
 **Beyond.** A function u of a table's cells, with weights w, is regressed on margins by turns: each margin
 takes the weighted mean of what the others left, shrunk by a penalty λ,
@@ -19,6 +19,7 @@ keep of their squares.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
@@ -28,6 +29,7 @@ from scipy.special import xlogy
 
 from agglearn.field.layout import Layout
 from agglearn.runtime.random import Use, generator
+from agglearn.tables.cells import SparseCells, ranks
 
 Floats = npt.NDArray[np.float64]
 CellNumbers = npt.NDArray[np.int64]
@@ -68,8 +70,50 @@ def single(layout: Layout, vector: npt.NDArray[np.floating], f: int) -> tuple[Fl
 def marginal(layout: Layout, vector: npt.NDArray[np.floating], t: int, features: Iterable[int]) -> Floats:
     """The cells of plain table ``t`` summed over all its features but those given."""
     kept = set(features)
-    others = tuple(axis for axis, f in enumerate(layout.scopes[t]) if f not in kept)
+    cells, scope = layout.cells[t], layout.scopes[t]
+    if not cells.dense:
+        own = np.asarray(vector[layout.part(t)], np.float64)
+        return cells.margin(own, [axis for axis, f in enumerate(scope) if f in kept])
+    others = tuple(axis for axis, f in enumerate(scope) if f not in kept)
     return np.asarray(layout.table(vector, t).sum(axis=others, dtype=np.float64))
+
+
+@dataclass(frozen=True, eq=False)
+class Entries:
+    """The cells of a pair of features that were seen: the codes of the first, of the second, and a number."""
+
+    first: CellNumbers
+    second: CellNumbers
+    values: Floats
+    shape: tuple[int, int]
+
+    @property
+    def turned(self) -> Entries:
+        """With the second feature first."""
+        return Entries(self.second, self.first, self.values, self.shape[::-1])
+
+
+def is_sparse(layout: Layout, t: int) -> bool:
+    """Whether a table lists its cells."""
+    return isinstance(layout.cells[t], SparseCells)
+
+
+def entries(
+    layout: Layout, vector: npt.NDArray[np.floating], t: int, pair: tuple[int, int]
+) -> tuple[Entries, CellNumbers]:
+    """What the listed cells of sparse table ``t`` say of two of its features, and the entry of each cell."""
+    cells = layout.cells[t]
+    assert isinstance(cells, SparseCells)
+    axes = [layout.scopes[t].index(f) for f in pair]
+    shape = (cells.cards[axes[0]], cells.cards[axes[1]])
+    codes = cells.listed_codes[axes]
+    values: Floats = np.asarray(vector[layout.part(t)][:-1], np.float64)
+    at: CellNumbers = np.arange(values.size)
+    if len(cells.cards) > 2:
+        seen, at = np.unique(ranks(shape, codes), return_inverse=True)
+        codes = np.stack(np.unravel_index(seen, shape)).astype(np.int32)
+        values = np.asarray(np.bincount(at.reshape(-1), values), np.float64)
+    return Entries(codes[0], codes[1], values, shape), at.reshape(-1)
 
 
 def mutual_information(layout: Layout, d: npt.NDArray[np.floating]) -> dict[tuple[int, int], float]:
@@ -78,7 +122,25 @@ def mutual_information(layout: Layout, d: npt.NDArray[np.floating]) -> dict[tupl
     Plug-in estimate: negative counts are taken as 0, and nothing is taken off for the upward bias
     (about (M_f − 1)(M_g − 1)/2n) of a finite number of records.
     """
-    return {pair: information(marginal(layout, d, t, pair)) for pair, t in pair_tables(layout).items()}
+    return {pair: _information(layout, d, t, pair) for pair, t in pair_tables(layout).items()}
+
+
+def _information(layout: Layout, d: npt.NDArray[np.floating], t: int, pair: tuple[int, int]) -> float:
+    if is_sparse(layout, t):
+        return sparse_information(entries(layout, d, t, pair)[0])
+    return information(marginal(layout, d, t, pair))
+
+
+def sparse_information(seen: Entries) -> float:
+    """Mutual information, in nats, of two features of which some cells were seen."""
+    counts = np.maximum(seen.values, 0.0)
+    total = float(counts.sum())
+    if total <= 0:
+        return 0.0
+    counts /= total
+    margins = (np.bincount(seen.first, counts), np.bincount(seen.second, counts), counts)
+    entropies = [-xlogy(p, p).sum() for p in margins]
+    return max(0.0, float(entropies[0] + entropies[1] - entropies[2]))
 
 
 def information(counts: npt.NDArray[np.floating]) -> float:
@@ -102,13 +164,13 @@ def held_margins(features: Sequence[int], scopes: Sequence[Sequence[int]]) -> li
 def sums_over(margins: Sequence[Margin], shape: Sequence[int], cells: CellNumbers) -> list[csr_array]:
     """For each margin the matrix that sums some cells of a table of this shape over it.
 
-    Margin cells that none of these cells is in have no row.
+    Cells are given by their place in C order; margin cells that none of these is in have no row.
     """
     codes = np.unravel_index(cells, shape)
     found = []
     for gone in margins:
         kept = [i for i in range(len(shape)) if i not in gone]
-        ids = np.ravel_multi_index([codes[i] for i in kept], [shape[i] for i in kept])
+        ids = ranks([shape[i] for i in kept], np.stack([codes[i] for i in kept]))
         rows = np.unique(ids, return_inverse=True)[1].reshape(-1)
         found.append(csr_array((np.ones(cells.size), (rows, np.arange(cells.size)))))
     return found
@@ -149,9 +211,14 @@ def beyond(
     return rest
 
 
-def unexplained(z: Floats, variance: Floats, margins: Sequence[Margin], seed: int) -> tuple[float, float]:
-    """Σz² that the margins leave of a table's differences, and its degrees; no variance means not judged."""
-    cells = np.flatnonzero(variance)
+def unexplained(
+    z: Floats, variance: Floats, margins: Sequence[Margin], seed: int, listed: SparseCells | None = None
+) -> tuple[float, float]:
+    """Σz² that the margins leave of a table's differences, and its degrees; no variance means not judged.
+
+    ``listed`` are the cells of a sparse table, whose rest is in no margin and not judged.
+    """
+    cells = np.flatnonzero(variance if listed is None else variance[:-1])
     if not cells.size:
         return 0.0, 0.0
     weights = variance.reshape(-1)[cells]
@@ -159,6 +226,7 @@ def unexplained(z: Floats, variance: Floats, margins: Sequence[Margin], seed: in
     probes = max(1, min(_PROBES, _PROBED_CELLS // cells.size))
     drawn = generator(seed, Use.DEGREES).standard_normal((cells.size, probes))
     values = np.concatenate([z.reshape(-1, 1)[cells], drawn], axis=1) / root
-    rest = beyond(values, weights, sums_over(margins, z.shape, cells))
+    shape, places = (z.shape, cells) if listed is None else (listed.cards, listed.listed[cells])
+    rest = beyond(values, weights, sums_over(margins, shape, places))
     squares = np.square(root * rest).sum(axis=0)
     return float(squares[0]), float(squares[1:].mean())

@@ -11,11 +11,13 @@ effects of a feature summed over its tables,
     s(x) = (θ₀ + Σ_t a_t) + Σ_f m_f[x_f] + Σ_t z_t[x_t].
 
 Every part has mean 0 over the records, so this tells the same of a field however its weights are spread over
-tables. A hashed table has no features to part it by: all of it but its mean is rest.
+tables. A hashed table has no features to part it by: all of it but its mean is rest. A sparse table is parted
+by the cells it lists; in all the others, which share one weight θ_∞, z_t[x] = θ_∞ − a_t − Σ_f m_{t,f}[x_f].
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,6 +26,7 @@ import numpy.typing as npt
 from agglearn.field.field import Field
 from agglearn.field.kernels.score import Codes
 from agglearn.field.layout import Layout
+from agglearn.tables.cells import Cells, SparseCells
 
 Floats = npt.NDArray[np.float64]
 
@@ -46,7 +49,7 @@ class Parts:
     effects
         For each table m_{t,f} of each of its features; none where it is hashed.
     rests
-        z_t of each table, in its shape.
+        z_t of each table, in its shape; of a sparse one the last is θ_∞ − a_t (see :meth:`rest_of`).
     """
 
     layout: Layout
@@ -69,6 +72,17 @@ class Parts:
         """The tables that have a rest: those of several features, and hashed ones."""
         return [t for t, effects in enumerate(self.effects) if len(effects) != 1]
 
+    def rest_of(self, t: int, codes: npt.NDArray[np.int64]) -> Floats:
+        """z_t of combinations of a table's values: ``codes`` has a row for each feature, every one known."""
+        own = self.layout.cells[t]
+        cells = own.find(codes)
+        rest: Floats = self.rests[t].reshape(-1)[cells]
+        if own.tied:
+            unseen = cells == own.size - 1
+            for effect, row in zip(self.effects[t], codes, strict=True):
+                rest[unseen] -= effect[row[unseen]]
+        return rest
+
     def contributions(self, codes: Codes) -> tuple[Floats, Floats]:
         """What each feature and each of :attr:`joint` adds to the log-odds of coded records.
 
@@ -87,8 +101,7 @@ class Parts:
             features = list(scope)
             heard = np.asarray(known[features].all(axis=0))
             if t in column:
-                cells = layout.cells[t].find(codes[features][:, heard].astype(np.int64))
-                joint[heard, column[t]] = self.rests[t].reshape(-1)[cells]
+                joint[heard, column[t]] = self.rest_of(t, codes[features][:, heard].astype(np.int64))
             if not heard.all():
                 alone -= self._unheard(t, codes, known, heard)
         return alone, joint
@@ -107,7 +120,7 @@ class Parts:
         return shares
 
 
-def _at(values: Floats, codes: npt.NDArray[np.uint16], known: npt.NDArray[np.bool_]) -> Floats:
+def _at(values: Floats, codes: Codes, known: npt.NDArray[np.bool_]) -> Floats:
     """Values by code, 0 where the code is unknown."""
     return np.append(values, 0.0)[np.where(known, codes, len(values)).astype(np.int64)]
 
@@ -116,9 +129,9 @@ def part_field(field: Field, counts: Floats) -> Parts:
     """A field in parts, by how many records (or which share of them) each cell counts."""
     layout = field.layout
     means, effects, rests = [], [], []
-    for t, scope in enumerate(layout.scopes):
+    for t, own in enumerate(layout.cells):
         theta, d = (np.asarray(layout.table(v, t), float) for v in (field.theta, counts))
-        parted, rest = part(theta, d, len(scope) if layout.cells[t].apart else 0)
+        parted, rest = part_table(own, theta, d)
         means.append(table_mean(theta, d))
         effects.append(tuple(parted))
         rests.append(rest)
@@ -131,6 +144,16 @@ def table_mean(theta: Floats, d: Floats) -> float:
     return float((d * theta).sum() / max(float(d.sum()), 1e-300))
 
 
+def part_table(cells: Cells, theta: Floats, d: Floats) -> tuple[list[Floats], Floats]:
+    """The effect of each feature of a table with these cells (none where it is hashed), and what is left.
+
+    ``theta`` may have one axis more than ``d``, for several sets of weights.
+    """
+    if isinstance(cells, SparseCells):
+        return part_listed(theta, d, cells.listed_codes, cells.cards)
+    return part(theta, d, len(cells.shape) if cells.apart else 0)
+
+
 def part(theta: Floats, d: Floats, axes: int) -> tuple[list[Floats], Floats]:
     """The effect of each of the first ``axes`` axes of a table, and what is left, by least squares.
 
@@ -140,6 +163,8 @@ def part(theta: Floats, d: Floats, axes: int) -> tuple[list[Floats], Floats]:
     weights = d[..., None] if sets else d
     cells = tuple(range(d.ndim))
     rest = theta - (weights * theta).sum(axis=cells) / max(float(d.sum()), 1e-300)
+    if axes == d.ndim == 1:  # all of it, in values without a record as well
+        return [rest], np.zeros_like(rest)
     tail = theta.shape[d.ndim :]
     effects = [np.zeros((theta.shape[axis], *tail)) for axis in range(axes)]
     total = float((weights * rest**2).sum())
@@ -156,3 +181,28 @@ def part(theta: Floats, d: Floats, axes: int) -> tuple[list[Floats], Floats]:
         if moved <= _SETTLED * total:
             break
     return effects, rest
+
+
+def part_listed(
+    theta: Floats, d: Floats, codes: npt.NDArray[np.int32], cards: Sequence[int]
+) -> tuple[list[Floats], Floats]:
+    """The same of a sparse table whose cells have these codes: its rest, the last, is in no effect."""
+    sets = theta.reshape(theta.shape[0], -1)
+    rest = sets - (d @ sets) / max(float(d.sum()), 1e-300)
+    effects = [np.zeros((card, sets.shape[1])) for card in cards]
+    weights = [np.bincount(own, d[:-1], minlength=card) for own, card in zip(codes, cards, strict=True)]
+    total = float((d @ rest**2).sum())
+    for _ in range(_TURNS):
+        moved = 0.0
+        for own, weight, effect in zip(codes, weights, effects, strict=True):
+            sums = np.column_stack(
+                [np.bincount(own, d[:-1] * column[:-1], minlength=weight.size) for column in rest.T]
+            )
+            mean = np.divide(sums, weight[:, None], out=np.zeros_like(sums), where=weight[:, None] > 0)
+            effect += mean
+            rest[:-1] -= mean[own]
+            moved += float((weight @ mean**2).sum())
+        if moved <= _SETTLED * total:
+            break
+    tail = theta.shape[1:]
+    return [effect.reshape(-1, *tail) for effect in effects], rest.reshape(theta.shape)

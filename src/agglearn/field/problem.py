@@ -16,6 +16,7 @@ from agglearn.field.layout import Layout
 from agglearn.field.members import Members
 from agglearn.runtime.speech import option
 from agglearn.schema.schema import Schema
+from agglearn.tables.cells import Cells, SparseCells
 from agglearn.tables.data import AggregatedData
 from agglearn.tables.table import Scope, Table
 
@@ -44,8 +45,10 @@ class TableNoise:
         return np.zeros_like(self.counts) if self.shared is None else self.shared
 
     def variance_of(self, cells: str, layout: Layout) -> Floats:
-        """σ² of ``counts`` or ``sums``, for each cell."""
-        return np.repeat(np.square(getattr(self, cells)), layout.sizes)
+        """σ² of ``counts`` or ``sums``, for each cell; of the rest of a sparse table that of all its own."""
+        variance = np.repeat(np.square(getattr(self, cells)), layout.sizes)
+        variance[layout.tied] *= layout.ties
+        return variance
 
     def rate_variance(self, t: int | slice, rates: float | Floats) -> Floats:
         """Variance that noise adds to c − d·q in cells of a table (or of several) with rates q."""
@@ -109,6 +112,48 @@ class Problem:
         part = self.layout.part(t)
         return np.ones(part.stop - part.start, bool) if self.free is None else self.free[part]
 
+    @cached_property
+    def learnt(self) -> npt.NDArray[np.bool_] | None:
+        """Which cells have a θ to learn: those that are free, and not tied. None where all have."""
+        if not self.layout.tied.size:
+            return self.free
+        learnt = np.ones(self.layout.n_cells, bool) if self.free is None else self.free.copy()
+        learnt[self.layout.tied] = False
+        return learnt
+
+    def over(self, layout: Layout) -> Problem:
+        """The same problem counted in another layout's cells, of the same tables.
+
+        Tables of other records have seen other cells: where this layout lists them not, they are in its rest.
+        """
+        if layout == self.layout:
+            return self
+        if layout.scopes != self.layout.scopes or layout.cards != self.layout.cards:
+            raise TableError("tables over other features cannot be counted in these cells")
+        d, c = np.zeros(layout.n_cells), np.zeros(layout.n_cells)
+        free = np.ones(layout.n_cells, bool)
+        for t, (mine, its) in enumerate(zip(self.layout.cells, layout.cells, strict=True)):
+            to, given = _recounted(mine, its)
+            for new, old in ((d, self.d), (c, self.c)):
+                own = old[self.layout.part(t)]
+                new[layout.part(t)] = np.bincount(to, own[given], minlength=its.size)
+                if mine.tied and its.tied and own[-1]:
+                    new[layout.part(t).stop - 1] += own[-1]
+            if self.free is not None:
+                measured = self.measured(t)
+                part = np.full(its.size, measured[-1] if mine.tied else True)
+                part[to] = measured[given]
+                free[layout.part(t)] = part
+        return replace(
+            self,
+            layout=layout,
+            d=d,
+            c=c,
+            free=None if free.all() else free,
+            prior=None,  # that of a field over other cells
+            records=None if self.records is None else self.records.over(layout),
+        )
+
     def noise_variances(self, t: int) -> tuple[float, float]:
         """Variances of the noise on each count and on each sum of a table; 0 where it is exact."""
         if self.noise is None:
@@ -122,6 +167,9 @@ class Problem:
         # The words are those of the first files: what they were fitted to is still known.
         shape = f"Layout(cards={layout.cards!r}, scopes={layout.scopes!r}, hash_sizes={layout.buckets!r})"
         digest = sha256(f"({shape}, {self.rows!r}, {self.positives!r})".encode())
+        for cells in layout.cells:
+            if isinstance(cells, SparseCells):
+                digest.update(cells.digest.encode())
         for array in (self.d, self.c, self.free):
             if array is not None:
                 digest.update(np.ascontiguousarray(array).data)
@@ -139,6 +187,16 @@ class Problem:
         for array in beside:
             digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()
+
+
+def _recounted(mine: Cells, its: Cells) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Which of its cells each of mine is in (the rest apart), and which those are."""
+    given = np.arange(mine.size - bool(mine.tied))
+    if mine == its:
+        return given, given
+    if not (mine.apart and its.apart):
+        raise TableError("hashed tables cannot be counted in other cells")
+    return its.find(mine.all_codes(given)), given
 
 
 def make_problem(data: AggregatedData, label: str | None = None) -> Problem:
@@ -234,8 +292,11 @@ def _scaled(table: Table, k: int, data: AggregatedData) -> tuple[Floats, Floats]
         d, c = d * factor, c * factor
     if table.measured is not None and not table.measured.all():
         withheld = ~table.measured.reshape(-1)
-        share = max(data.rows - d[~withheld].sum(), 0.0) / withheld.sum()
+        combinations = np.ones(table.n_cells)
+        if table.cells.tied:
+            combinations[-1] = table.cells.tied
+        share = max(data.rows - d[~withheld].sum(), 0.0) / combinations[withheld].sum()
         rate = data.positives[k] / data.rows
-        d[withheld] = min(share, data.floor) if data.floor else share
+        d[withheld] = combinations[withheld] * (min(share, data.floor) if data.floor else share)
         c[withheld] = d[withheld] * rate
     return d, c

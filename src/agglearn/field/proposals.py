@@ -11,6 +11,10 @@ one that says most about it (greatest mutual information). Both parts are lightl
 every value is proposed sooner or later. One alias table (Walker, 1977) for each z draws a value from
 one place looked up. A place is eight bytes, half of them the value's log q, because the chains look up
 places at random and each costs a trip to memory.
+
+Where the table of the two lists the cells that were seen, or a feature has more modalities than such a place
+can tell apart, the mixture is drawn in two steps (:mod:`.seen_laws`): first whether from the values seen with
+z.
 """
 
 from typing import NamedTuple
@@ -19,12 +23,14 @@ import numpy as np
 import numpy.typing as npt
 
 from agglearn.field.layout import Layout
-from agglearn.field.margins import information
+from agglearn.field.margins import entries, information, is_sparse, marginal, sparse_information
+from agglearn.field.seen_laws import SeenLaw, SeenLaws, seen_laws
 from agglearn.runtime.compiled import njit
 
 Floats = npt.NDArray[np.float64]
 
 _CONDITIONAL = 0.8  # share of the conditional in the mixture; the rest keeps every value in reach
+_MOST_IN_A_PLACE = 2**16 - 1  # modalities
 _UNIFORM = 0.01  # share of the uniform law in the marginal
 
 
@@ -42,18 +48,21 @@ class Proposals(NamedTuple):
         value ``spot & 65535`` otherwise.
     log_density
         log q of each value; it shares its memory with the spots, one after the other.
+    laws
+        Of the features that have none of these.
     """
 
     start: npt.NDArray[np.int64]
     neighbour: npt.NDArray[np.int64]
     spots: npt.NDArray[np.uint32]
     log_density: npt.NDArray[np.float32]
+    laws: SeenLaws
 
 
 def no_proposals(n_features: int) -> Proposals:
     """Every feature drawn exactly."""
     none = np.full(n_features, -1, np.int64)
-    return Proposals(none, none, *_places(0))
+    return Proposals(none, none, *_places(0), seen_laws(n_features, {}))
 
 
 def build_proposals(layout: Layout, d: Floats, exact_up_to: int = 100) -> Proposals:
@@ -67,11 +76,18 @@ def build_proposals(layout: Layout, d: Floats, exact_up_to: int = 100) -> Propos
     start = np.full(layout.n_features, -1, np.int64)
     neighbour = np.full(layout.n_features, -1, np.int64)
     laws: list[Floats] = []
+    of_seen: dict[int, SeenLaw] = {}
     size = 0
     for f, card in enumerate(layout.cards):
         if card <= exact_up_to:
             continue
-        neighbour[f], law = _law(layout, d, f)
+        t, margin = _neighbour_table(layout, d, f)
+        neighbour[f] = -1 if t < 0 else next(g for g in layout.scopes[t] if g != f)
+        if card > _MOST_IN_A_PLACE or (t >= 0 and is_sparse(layout, t)):
+            start[f] = 0
+            of_seen[f] = SeenLaw.of(layout, d, f, t, margin, _CONDITIONAL)
+            continue
+        law = _law(layout, d, f, t, margin)
         start[f] = size
         size += law.size
         laws.append(law)
@@ -80,7 +96,7 @@ def build_proposals(layout: Layout, d: Floats, exact_up_to: int = 100) -> Propos
     for law in laws:
         _fill_alias(np.ascontiguousarray(law), spots, log_density, at)
         at += law.size
-    return Proposals(start, neighbour, spots, log_density)
+    return Proposals(start, neighbour, spots, log_density, seen_laws(layout.n_features, of_seen))
 
 
 def _places(size: int) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.float32]]:
@@ -89,30 +105,52 @@ def _places(size: int) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.float32]]
     return places[:, 0], places.view(np.float32)[:, 1]
 
 
-def _law(layout: Layout, d: Floats, f: int) -> tuple[int, Floats]:
-    """The neighbour of ``f`` and q(v | z), a row for each z (one row where there is none)."""
+def _neighbour_table(layout: Layout, d: Floats, f: int) -> tuple[int, Floats]:
+    """The pair table that says most about ``f`` (-1 where there is none), and the feature's marginal law."""
     card = layout.cards[f]
-    neighbour, best, counts = -1, -1.0, np.empty((0, card))
+    best, found = -1.0, -1
     margin = np.zeros(card)
     for t, scope in enumerate(layout.scopes):
         if f not in scope or not layout.cells[t].apart:
             continue
-        table = np.maximum(layout.table(d, t), 0.0).astype(np.float64)
-        table = np.moveaxis(table, scope.index(f), -1).reshape(-1, card)
         if not margin.any() or len(scope) == 1:
-            margin = table.sum(axis=0)
+            margin = _margin(layout, d, f, t)
         if len(scope) == 2:
-            told = information(table)
+            told = _information(layout, d, f, t)
             if told > best:
-                best, counts = told, table
-                neighbour = scope[0] if scope[1] == f else scope[1]
-    marginal = margin * (1 - _UNIFORM) / max(margin.sum(), 1e-300) + _UNIFORM / card
-    marginal /= marginal.sum()
-    if neighbour < 0:
-        return neighbour, marginal[None, :]
+                best, found = told, t
+    law = margin * (1 - _UNIFORM) / max(margin.sum(), 1e-300) + _UNIFORM / card
+    law /= law.sum()
+    return found, law
+
+
+def _counts(layout: Layout, d: Floats, f: int, t: int) -> Floats:
+    """The counts of a dense table, a row for each combination of its other features."""
+    table = np.maximum(layout.table(d, t), 0.0).astype(np.float64)
+    turned: Floats = np.moveaxis(table, layout.scopes[t].index(f), -1).reshape(-1, layout.cards[f])
+    return turned
+
+
+def _margin(layout: Layout, d: Floats, f: int, t: int) -> Floats:
+    if is_sparse(layout, t):
+        return marginal(layout, np.maximum(d, 0.0), t, (f,))
+    return np.asarray(_counts(layout, d, f, t).sum(axis=0))
+
+
+def _information(layout: Layout, d: Floats, f: int, t: int) -> float:
+    if is_sparse(layout, t):
+        return sparse_information(entries(layout, d, t, (layout.scopes[t][0], layout.scopes[t][1]))[0])
+    return information(_counts(layout, d, f, t))
+
+
+def _law(layout: Layout, d: Floats, f: int, t: int, alone: Floats) -> Floats:
+    """q(v | z), a row for each z of the neighbour in dense table ``t`` (one row where there is none)."""
+    if t < 0:
+        return alone[None, :]
+    counts = _counts(layout, d, f, t)
     # one example's worth of the marginal: a row without data proposes from the marginal alone
-    conditional = (counts + marginal) / (counts.sum(axis=1, keepdims=True) + 1.0)
-    return neighbour, _CONDITIONAL * conditional + (1 - _CONDITIONAL) * marginal
+    conditional = (counts + alone) / (counts.sum(axis=1, keepdims=True) + 1.0)
+    return np.asarray(_CONDITIONAL * conditional + (1 - _CONDITIONAL) * alone)
 
 
 @njit(nogil=True)

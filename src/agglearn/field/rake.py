@@ -81,7 +81,9 @@ def rake(problem: Problem, records: Members, *, weigh: bool = True) -> Raked:
     precision = np.where(main, 1.0, strength)
     if problem.noise is not None:
         precision = precision + np.square(fewer * problem.noise.counts / n)
-    weights = _weights(problem, members, fewer, np.repeat(precision, problem.layout.sizes))
+    of_cells = np.repeat(precision, problem.layout.sizes)
+    of_cells[problem.layout.tied] *= problem.layout.ties  # as many cells as share the weight
+    weights = _weights(problem, members, fewer, of_cells)
     return Raked(replace(members, weights=weights / weights.sum()), distances, float(weights.max()), False)
 
 

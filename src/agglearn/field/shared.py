@@ -90,7 +90,7 @@ class Shared:
 
     def _places(self) -> Iterator[tuple[int, int]]:
         for t, scope in enumerate(self._layout.scopes):
-            if self._layout.cells[t].apart:
+            if self._layout.cells[t].dense:
                 yield from ((t, f) for f in scope if f in self._first)
 
     def _of(self, f: int) -> slice:
@@ -99,7 +99,7 @@ class Shared:
 
 def _chosen(layout: Layout) -> list[int]:
     """The features of fewest values that have a table, as many as there is room for."""
-    held = {f for t, scope in enumerate(layout.scopes) if layout.cells[t].apart for f in scope}
+    held = {f for t, scope in enumerate(layout.scopes) if layout.cells[t].dense for f in scope}
     chosen: list[int] = []
     room = _MOST_VALUES
     for f in sorted(held, key=lambda f: layout.cards[f]):

@@ -26,9 +26,16 @@ independence. One record is the lightest amount that has a meaning: among as man
 records, about one starts on a cell never seen. More would put mass where d = 0, which training has to
 take out again.
 
-**What cannot be placed.** No function of one feature can be written into hashed buckets. A feature that
-no plain table holds starts uniform, which needs no weight; pairs that only hashed tables hold are no
-candidates for the tree. So the chains always follow the field that μ describes.
+**Sparse tables.** With p the laws of the singles, s the pseudo-records and n_ab the counts, the raked pair is
+p_ab = r_a·c_b·(n_ab + s·p_a·p_b)/(n + s), so that log(p_ab/(p_a·p_b)) is a function of a, one of b, and a
+number that all unseen cells share: log(s/(n + s)). The first two are written where the singles are, and
+neither raking nor drawing touches a cell that was not seen: what they share is one law, drawn from with the
+probability that is left.
+
+**What cannot be placed.** No function of one feature can be written into hashed buckets, nor into the cells
+of a sparse table that share one weight. A feature that no dense table holds starts uniform, which needs no
+weight; pairs that only hashed tables hold are no candidates for the tree. So the chains always follow the
+field that μ describes.
 """
 
 from __future__ import annotations
@@ -41,15 +48,23 @@ import numpy as np
 import numpy.typing as npt
 
 from agglearn.errors import InputError
+from agglearn.field.edge import RAKING_STEPS, RAKING_TOLERANCE, Edge
+from agglearn.field.kernels.score import Codes
 from agglearn.field.layout import Layout
-from agglearn.field.margins import holders, marginal, mutual_information, pair_tables, single
+from agglearn.field.margins import (
+    entries,
+    holders,
+    is_sparse,
+    marginal,
+    mutual_information,
+    pair_tables,
+    single,
+)
 from agglearn.field.tree import rooted, spanning_tree
 from agglearn.runtime.random import Numbers
+from agglearn.schema.rules import code_type
 
 Floats = npt.NDArray[np.float64]
-
-_RAKING_STEPS = 30  # margins are within the tolerance after a few, unless features all but determine another
-_RAKING_TOLERANCE = 1e-9  # relative, of a margin: far below one record in any table
 
 
 @dataclass(frozen=True)
@@ -67,7 +82,7 @@ class Start:
     """
 
     mu: Floats
-    chains: npt.NDArray[np.uint16]
+    chains: Codes
     edges: tuple[tuple[int, int], ...]
 
 
@@ -97,7 +112,11 @@ def tree_start(
     smoothing
         Pseudo-records added to each single and each pair, more than 0.
     """
-    edges = rooted(layout.n_features, spanning_tree(mutual_information(layout, d)))
+    told = mutual_information(layout, d)
+    for pair, t in pair_tables(layout).items():
+        if is_sparse(layout, t) and None in (_home(layout, pair[0]), _home(layout, pair[1])):
+            del told[pair]
+    edges = rooted(layout.n_features, spanning_tree(told))
     return _start(layout, d, rows, n_chains, numbers, smoothing, edges)
 
 
@@ -141,13 +160,23 @@ def _start(
             _place(layout, mu, home, (f,), np.log(share))
 
     rng = numbers.generator()
-    columns = np.empty((layout.n_features, n_chains), np.uint16)
+    columns: Codes = np.empty((layout.n_features, n_chains), code_type(max(layout.cards, default=0)))
     for root in sorted(set(range(layout.n_features)) - {child for _, child in edges}):
-        everyone = np.zeros(n_chains, np.uint16)
+        everyone = np.zeros(n_chains, columns.dtype)
         columns[root] = _draw(rng, everyone, singles[root][None, :])
     for parent, child in edges:
         pair = (min(parent, child), max(parent, child))
         t = tables[pair]
+        if is_sparse(layout, t):
+            seen, at = entries(layout, d, t, (parent, child))
+            edge = Edge.raked(seen, singles[parent], singles[child], rows, smoothing)
+            columns[child] = edge.draw(rng, columns[parent])
+            mu[layout.part(t)] += np.append(edge.weights[at], edge.rest)
+            for f, term in ((parent, edge.of_parent), (child, edge.of_child)):
+                home = _home(layout, f)
+                assert home is not None
+                _place(layout, mu, home, (f,), term)
+            continue
         counts = marginal(layout, d, t, pair)
         if parent > child:
             counts = counts.T
@@ -160,19 +189,21 @@ def _start(
 
 
 def _law(layout: Layout, d: npt.NDArray[np.floating], rows: float, smoothing: float, f: int) -> Floats:
-    """Smoothed law of one feature, from every plain table that holds it; uniform if none does."""
-    counts, _ = single(layout, d, f)
+    """Smoothed law of one feature, from every plain table that holds it; uniform if none can be written."""
+    counts = np.zeros(layout.cards[f])
+    if _home(layout, f) is not None:
+        counts, _ = single(layout, d, f)
     return _shares(np.maximum(counts, 0.0), rows, smoothing, np.full(counts.size, 1 / counts.size))
 
 
 def _conditional(counts: Floats, parent: Floats, child: Floats, rows: float, smoothing: float) -> Floats:
     """Smoothed law of the child given the parent, a row each, raked to the singles."""
     joint = _shares(np.maximum(counts, 0.0), rows, smoothing, np.multiply.outer(parent, child))
-    for _ in range(_RAKING_STEPS):
+    for _ in range(RAKING_STEPS):
         gap = child / joint.sum(axis=0)
         joint *= gap
         joint *= (parent / joint.sum(axis=1))[:, None]
-        if np.abs(gap - 1).max() < _RAKING_TOLERANCE:
+        if np.abs(gap - 1).max() < RAKING_TOLERANCE:
             break
     joint /= joint.sum(axis=1, keepdims=True)
     return joint
@@ -188,8 +219,9 @@ def _shares(counts: Floats, rows: float, smoothing: float, prior: Floats) -> Flo
 
 
 def _home(layout: Layout, f: int) -> int | None:
-    """The plain table with the fewest cells that holds a feature."""
-    return min(holders(layout, f), key=lambda t: layout.sizes[t], default=None)
+    """The dense table with the fewest cells that holds a feature."""
+    dense = [t for t in holders(layout, f) if layout.cells[t].dense]
+    return min(dense, key=lambda t: layout.sizes[t], default=None)
 
 
 def _place(layout: Layout, mu: Floats, t: int, features: Sequence[int], term: Floats) -> None:
@@ -199,7 +231,7 @@ def _place(layout: Layout, mu: Floats, t: int, features: Sequence[int], term: Fl
     cells += term.reshape(shape)
 
 
-def _draw(rng: np.random.Generator, parent: npt.NDArray[np.uint16], given: Floats) -> npt.NDArray[np.uint16]:
+def _draw(rng: np.random.Generator, parent: Codes, given: Floats) -> Codes:
     """Draw a value for each chain given its parent's, by systematic sampling within each group.
 
     The m chains that share a parent value, in random order, take the m points (j + u)/m of the
@@ -217,6 +249,7 @@ def _draw(rng: np.random.Generator, parent: npt.NDArray[np.uint16], given: Float
     upto -= rng.random((n_groups, 1))
     np.ceil(upto, out=upto)
     taken = np.diff(upto, axis=1, prepend=0.0).astype(np.int64)
-    values = np.empty(parent.size, np.uint16)
-    values[order] = np.repeat(np.tile(np.arange(n_values, dtype=np.uint16), n_groups), taken.reshape(-1))
+    values = np.empty(parent.size, parent.dtype)
+    every = np.arange(n_values, dtype=parent.dtype)
+    values[order] = np.repeat(np.tile(every, n_groups), taken.reshape(-1))
     return values

@@ -18,7 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from agglearn.errors import TooLargeError
+from agglearn.field.kernels.score import Codes
 from agglearn.field.layout import Layout
+from agglearn.schema.rules import code_type
 
 Floats = npt.NDArray[np.float64]
 
@@ -53,11 +55,11 @@ class States:
         self._found = {  # for cells that are not simply the states of their features
             t: layout.cells[t].find(_all_codes([layout.cards[f] for f in layout.scopes[t]]))
             for t in range(layout.n_tables)
-            if not layout.cells[t].apart
+            if not layout.cells[t].dense
         }
 
     @cached_property
-    def codes(self) -> npt.NDArray[np.uint16]:
+    def codes(self) -> Codes:
         """Every state, a row for each feature, the last feature fastest."""
         return _all_codes(self.layout.cards)
 
@@ -97,9 +99,9 @@ class States:
         return np.asarray(part[self._found[t]] if t in self._found else part, np.float64)
 
 
-def _all_codes(cards: Sequence[int]) -> npt.NDArray[np.uint16]:
+def _all_codes(cards: Sequence[int]) -> Codes:
     """Every combination of modalities, a row per feature, the last feature fastest."""
-    codes = np.empty((len(cards), prod(cards)), np.uint16)
+    codes: Codes = np.empty((len(cards), prod(cards)), code_type(max(cards, default=0)))
     for f, card in enumerate(cards):
         codes[f].reshape(prod(cards[:f]), card, -1)[:] = np.arange(card)[:, None]
     return codes

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,11 +25,11 @@ from scipy.special import expit
 from agglearn.errors import InputError, TableError
 from agglearn.field.kernels.score import score_codes
 from agglearn.field.layout import Layout
-from agglearn.field.margins import marginal, mutual_information, pair_tables, single
+from agglearn.field.margins import is_sparse, marginal, pair_tables, single
 from agglearn.field.problem import Problem
-from agglearn.field.tree import rooted, spanning_tree
 from agglearn.runtime.memory import require
 from agglearn.schema.features import Codes
+from agglearn.tables.cells import Cells, DenseCells
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -91,9 +91,9 @@ def naive_bayes(problem: Problem, l2: float) -> LogOddsModel:
     """
     _check_l2(l2)
     layout = Layout.plain(problem.layout.cards, [(f,) for f in range(problem.layout.n_features)])
-    d = np.concatenate([_single(problem, problem.d, f) for f in range(layout.n_features)])
-    c = np.concatenate([_single(problem, problem.c, f) for f in range(layout.n_features)])
-    d, c = _possible(d, c)
+    d = np.concatenate([single_counts(problem, problem.d, f) for f in range(layout.n_features)])
+    c = np.concatenate([single_counts(problem, problem.c, f) for f in range(layout.n_features)])
+    d, c = possible(d, c)
     base = problem.base_log_odds
     return LogOddsModel(layout, _cell_weights(d, c, np.full(d.size, base), l2), base)
 
@@ -117,13 +117,13 @@ def pair_models(
     parts = _pair_counts(problem, None if pairs is None else set(pairs))
     if not parts:
         raise TableError("no table tells a pair of features: a best pair needs one")
-    d, c = _possible(*(np.concatenate([part[k] for part in parts.values()]) for k in (0, 1)))
+    d, c = possible(*(np.concatenate([part[k] for part in parts.values()]) for k in (0, 1)))
     starts = np.cumsum([0, *(len(part[0]) for part in parts.values())])
     intercepts, w = _fit_tables(d, c, starts, problem.base_log_odds, l2)
     gains = _gains(d, c, starts, intercepts, w, l2)
     models = []
-    for k, (pair, (_, _, hashed)) in enumerate(parts.items()):
-        layout = Layout.hashed(problem.layout.cards, [pair], [hashed])
+    for k, (pair, (_, _, cells)) in enumerate(parts.items()):
+        layout = Layout(problem.layout.cards, (pair,), (cells,))
         weights = w[starts[k] : starts[k + 1]]
         models.append(PairModel(layout, weights, float(intercepts[k]), float(gains[k])))
     return models
@@ -135,48 +135,6 @@ def best_pair(problem: Problem, l2: float) -> PairModel:
     With other records at hand, choose among :func:`pair_models` by their score instead.
     """
     return max(pair_models(problem, l2), key=lambda model: model.gain)
-
-
-def tree_augmented_nb(problem: Problem, smoothing: float) -> LogOddsModel:
-    """Tree-augmented Naive Bayes from pair tables.
-
-    The tree has the greatest conditional mutual information I(X_i; X_j | Y); in each class the law of
-    the features is P(x_root|y)·Π P(x_child|x_parent, y) along it.
-
-    Parameters
-    ----------
-    problem
-        The tables.
-    smoothing
-        Pseudo-records, above 0, by which P(x_f|y) is drawn toward P(x_f), and each
-        P(x_child|x_parent, y) toward P(x_child|y).
-    """
-    if not (np.isfinite(smoothing) and smoothing > 0):
-        raise InputError(f"smoothing {smoothing} must be above 0")
-    layout = problem.layout
-    classes = (problem.c, problem.d - problem.c)
-    sizes = (problem.positives, problem.rows - problem.positives)
-    singles = [_class_laws(problem, f, smoothing) for f in range(layout.n_features)]
-    tables = pair_tables(layout)
-    scopes: list[tuple[int, ...]] = []
-    weights: list[Floats] = []
-    for parent, child in _tree(problem):
-        if parent is None:
-            scopes.append((child,))
-            weights.append(np.log(singles[child][0]) - np.log(singles[child][1]))
-            continue
-        pair = (min(parent, child), max(parent, child))
-        logs = []
-        for vector, size, law in zip(classes, sizes, singles[child], strict=True):
-            counts = np.maximum(marginal(layout, vector, tables[pair], pair), 0.0)
-            counts = counts if parent < child else counts.T
-            counts *= size / max(counts.sum(), _PRECISION)
-            joint = counts + smoothing * law
-            logs.append(np.log(joint) - np.log(joint.sum(axis=1, keepdims=True)))
-        ratio = logs[0] - logs[1]
-        scopes.append(pair)
-        weights.append((ratio if parent < child else ratio.T).reshape(-1))
-    return LogOddsModel(Layout.plain(layout.cards, scopes), np.concatenate(weights), problem.base_log_odds)
 
 
 def logistic(
@@ -269,13 +227,13 @@ def _check_l2(l2: float) -> None:
         raise InputError(f"the penalty {l2} must be at least 0")
 
 
-def _possible(d: Floats, c: Floats) -> tuple[Floats, Floats]:
+def possible(d: Floats, c: Floats) -> tuple[Floats, Floats]:
     """Counts that noise has left impossible, brought to the nearest possible ones."""
     d = np.maximum(d, 0.0)
     return d, np.clip(c, 0.0, d)
 
 
-def _single(problem: Problem, vector: Floats, f: int) -> Floats:
+def single_counts(problem: Problem, vector: Floats, f: int) -> Floats:
     """The sums of a feature's modalities, as all tables together tell them."""
     total, weight = single(problem.layout, vector, f)
     if not weight:
@@ -285,20 +243,24 @@ def _single(problem: Problem, vector: Floats, f: int) -> Floats:
 
 def _pair_counts(
     problem: Problem, wanted: set[tuple[int, ...]] | None
-) -> dict[tuple[int, ...], tuple[Floats, Floats, int]]:
-    """For each pair (of those wanted) d, c and the number of buckets if it is hashed."""
+) -> dict[tuple[int, ...], tuple[Floats, Floats, Cells]]:
+    """For each pair (of those wanted) d, c and its cells."""
     layout = problem.layout
-    counts: dict[tuple[int, ...], tuple[Floats, Floats, int]] = {}
+    counts: dict[tuple[int, ...], tuple[Floats, Floats, Cells]] = {}
     for pair, t in pair_tables(layout).items():
         if wanted is not None and pair not in wanted:
             continue
-        d, c = (marginal(layout, vector, t, pair).reshape(-1) for vector in (problem.d, problem.c))
-        counts[pair] = (d, c, 0)
+        if is_sparse(layout, t) and layout.scopes[t] == pair:
+            part = layout.part(t)
+            counts[pair] = (problem.d[part], problem.c[part], layout.cells[t])
+            continue
+        d, c = (marginal(layout, vector, t, pair) for vector in (problem.d, problem.c))
+        counts[pair] = (d.reshape(-1), c.reshape(-1), DenseCells(d.shape))
     for t, scope in enumerate(layout.scopes):
         is_wanted = wanted is None or scope in wanted
         if is_wanted and scope not in counts and len(scope) == min(2, layout.n_features):
             part = layout.part(t)
-            counts[scope] = (problem.d[part], problem.c[part], layout.buckets[t])
+            counts[scope] = (problem.d[part], problem.c[part], layout.cells[t])
     return counts
 
 
@@ -357,26 +319,3 @@ def _gains(d: Floats, c: Floats, starts: Ints, intercepts: Floats, w: Floats, l2
     rate = np.clip(positives / np.maximum(rows, 1.0), _PRECISION, 1 - _PRECISION)
     constant = positives * np.log(rate) + (rows - positives) * np.log1p(-rate)
     return np.asarray(likelihood - constant)
-
-
-def _class_laws(problem: Problem, f: int, smoothing: float) -> tuple[Floats, Floats]:
-    """P(x_f|y) among positives and among negatives, each drawn toward P(x_f)."""
-    d, c = _possible(_single(problem, problem.d, f), _single(problem, problem.c, f))
-    overall = (d + smoothing / d.size) / (d.sum() + smoothing)
-    positive, negative = ((part + smoothing * overall) / (part.sum() + smoothing) for part in (c, d - c))
-    return positive, negative
-
-
-def _tree(problem: Problem) -> Sequence[tuple[int | None, int]]:
-    """(parent, child) along the spanning forest of greatest I(X_i; X_j | Y); a root has no parent."""
-    layout = problem.layout
-    rate = problem.positives / problem.rows
-    among_positives = mutual_information(layout, problem.c)
-    among_negatives = mutual_information(layout, problem.d - problem.c)
-    weights = {
-        pair: rate * among_positives[pair] + (1 - rate) * among_negatives[pair] for pair in among_positives
-    }
-    edges = rooted(layout.n_features, spanning_tree(weights))
-    children = {child for _, child in edges}
-    roots = [f for f in range(layout.n_features) if f not in children]
-    return [*((None, root) for root in roots), *edges]

@@ -28,9 +28,9 @@ from agglearn.judge.baselines import (
     naive_bayes,
     one_hot,
     pair_models,
-    tree_augmented_nb,
 )
 from agglearn.judge.scores import RecordScore, check_labels, nllh, score_predictions
+from agglearn.judge.tree_bayes import tree_augmented_nb
 from agglearn.records.first_pass import learn_schema
 from agglearn.records.options import Coding, ReadOptions, Split, check_split
 from agglearn.records.roles import Columns, make_labels

@@ -21,6 +21,7 @@ from agglearn.model.model import Model
 from agglearn.schema.features import Categorical, Feature
 from agglearn.schema.growth import new_values, same_codes
 from agglearn.schema.schema import Schema, some
+from agglearn.tables.cells import Cells
 from agglearn.train.state import Warm
 
 Floats = npt.NDArray[np.float64]
@@ -65,6 +66,12 @@ def carry(model: Model, schema: Schema, label: str, problem: Problem, what: str)
         part, before = layout.part(t), model.layout.part(old)
         if layout.cells[t].apart and model.layout.cells[old].apart:
             found = [maps[f] for f in scope]
+            if not (layout.cells[t].dense and model.layout.cells[old].dense):
+                theta[part], mu[part] = (
+                    _looked_up(layout.cells[t], model.layout.cells[old], vector[before], found, fill)
+                    for vector, fill in ((model.field.theta, 0.0), (model.field.mu, None))
+                )
+                continue
             theta[part] = _taken(model.layout.table(model.field.theta, old), found, 0.0).reshape(-1)
             mu[part] = _taken(model.layout.table(model.field.mu, old), found, None).reshape(-1)
         elif layout.cells[t] == model.layout.cells[old] and same_codes(model.schema, schema, names):
@@ -109,11 +116,22 @@ def _taken(table: npt.NDArray[Any], maps: list[Ints], fill: float | None) -> Flo
     return found
 
 
+def _looked_up(new: Cells, old: Cells, numbers: Floats, maps: list[Ints], fill: float | None) -> Floats:
+    """The same where a table lists its cells: what is new, or was never seen, has the number of all such."""
+    usual = float(numbers[-1]) if old.tied else float(numbers.mean() if fill is None else fill)
+    found = np.full(new.size, usual)
+    given = np.arange(new.size - bool(new.tied))
+    codes = np.stack([own[row] for own, row in zip(maps, new.all_codes(given), strict=True)])
+    known = (codes >= 0).all(axis=0)
+    found[given[known]] = numbers[old.find(codes[:, known])]
+    return found
+
+
 def _place_new(problem: Problem, maps: list[Ints], mu: Floats) -> None:
     """Make new modalities as rare as the tables have them, in one of the tables that hold them."""
     layout = problem.layout
     for f, codes in enumerate(maps):
-        held = holders(layout, f)
+        held = [t for t in holders(layout, f) if layout.cells[t].dense]
         if (codes >= 0).all() or not held:
             continue
         counts = np.maximum(_margin(problem, f), 0.5)

@@ -17,7 +17,7 @@ from scipy.special import expit
 from agglearn.errors import InputError
 from agglearn.field.engines.exact import ExactEngine
 from agglearn.field.engines.local import WORKSPACE, LocalEngine, memory_needed, proposals_for
-from agglearn.field.kernels.score import Codes
+from agglearn.field.kernels.score import Codes, tally
 from agglearn.field.population import Chains
 from agglearn.field.problem import Problem
 from agglearn.model.model import Model
@@ -65,7 +65,8 @@ def population(
     if model.chains is None:
         return Chains(model.layout, exact_draws(model, members, seed), threads=workers)
     n_chains, n_cells = model.chains.shape[1], model.layout.n_cells
-    if tables is None and max(model.layout.cards) > model.record.settings.training.exact_up_to:
+    many = max(model.layout.cards) > model.record.settings.training.exact_up_to
+    if tables is None and many and not model.layout.tied.size:
         return Chains(model.layout, model.chains, threads=workers)
     require(
         memory_needed(model.layout, n_chains, threads) + WORKSPACE * n_cells,
@@ -105,13 +106,17 @@ def moving(
     how, start = model.record.settings.training, model.chains if chains is None else chains
     assert start is not None, "a model that kept no chains has none to move"
     check_seed(seed)
+    d = None if tables is None else tables.d
+    if d is None and model.layout.tied.size:
+        # Where rows are not stored, exact draws look up every value: propose what the chains hold instead.
+        d = tally(start, np.zeros(start.shape[1]), model.layout, thread_count(threads))[0]
     return LocalEngine(
         model.layout,
         start,
         model.rows,
         Numbers(seed, use),
         threads,
-        proposals=None if tables is None else proposals_for(model.layout, tables.d, how.exact_up_to),
+        proposals=None if d is None else proposals_for(model.layout, d, how.exact_up_to),
         exact_up_to=how.exact_up_to,
         proposals_per_feature=how.proposals,
     )

@@ -28,6 +28,7 @@ from agglearn.report.displays import EffectDisplay, ImportanceDisplay, Interacti
 from agglearn.runtime.frames import library_of, make_frame
 from agglearn.schema.features import Binned
 from agglearn.schema.schema import Schema, require_columns, some
+from agglearn.tables.cells import DenseCells
 from agglearn.tables.table import Scope
 
 Floats = npt.NDArray[np.float64]
@@ -122,11 +123,29 @@ class Explanation:
             terms.append(Term((name,), float(spread), worth * float(effect @ products[part])))
         shares, products = self.population.shares(), self.population.cells(centred)
         for t in parts.joint:
+            if layout.cells[t].tied:
+                terms.append(self._sparse_term(t, centred, worth))
+                continue
             part, rest = layout.part(t), parts.rests[t].reshape(-1)
             spread = np.sqrt(max(float(shares[part] @ rest**2), 0.0))
             scope = tuple(names[f] for f in layout.scopes[t])
             terms.append(Term(scope, float(spread), worth * float(rest @ products[part])))
         return tuple(sorted(terms, key=lambda term: -term.spread))
+
+    def _sparse_term(self, t: int, centred: Any, worth: float) -> Term:
+        """The term of a sparse table, member by member: its unseen cells share a weight, but no rest."""
+        layout, parts = self.field.layout, self.parts
+        scope, cards = layout.scopes[t], layout.cards
+        over = Layout(
+            cards,
+            (scope, *((f,) for f in scope)),
+            (layout.cells[t], *(DenseCells((cards[f],)) for f in scope)),
+        )
+        own = layout.table(self.field.theta, t) - parts.means[t]
+        values = self.population.over(over).scores(np.concatenate([own, *(-e for e in parts.effects[t])]))
+        spread = np.sqrt(float(self.population.mean(self.population.map(np.square, values))))
+        shared = float(self.population.mean(self.population.map(np.multiply, values, centred)))
+        return Term(tuple(self.schema.names[f] for f in scope), float(spread), worth * shared)
 
     def feature_columns(self, name: str) -> dict[str, Any]:
         """Of each value of a feature: its share of the records, its effect, and the rate predicted."""
@@ -159,23 +178,27 @@ class Explanation:
             + (f"it has {some(tables)}" if tables else "its tables are of single features")
         )
 
+    def shows(self, features: Scope) -> bool:
+        """Whether these features have few enough combinations to show each."""
+        cards = [self.field.layout.cards[self.schema.index[name]] for name in features]
+        return prod(cards) <= _MOST_SHOWN
+
     def cell_columns(self, features: Scope) -> dict[str, Any]:
         """Of each combination of values in a table: its share, what it adds, and the rate predicted."""
         t = self.table_of(features)
         layout = self.field.layout
         scope = layout.scopes[t]
         cards = [layout.cards[f] for f in scope]
-        if prod(cards) > _MOST_SHOWN:
+        if not self.shows(features):
             raise InputError(
                 f"{' × '.join(features)} has {prod(cards):,} combinations, and {_MOST_SHOWN:,} is the most "
                 "that is shown"
             )
         codes = np.indices(cards).reshape(len(cards), -1)
-        cells = layout.cells[t].find(codes)
         alone = self.population.over(Layout.plain(layout.cards, [scope]))
         share = alone.shares()
         rate = alone.cells(self.population.map(expit, self._log_odds))
-        interaction = self.parts.rests[t].reshape(-1)[cells]
+        interaction = self.parts.rest_of(t, codes)
         effects = sum(self.parts.effect(f)[codes[k]] for k, f in enumerate(scope))
         texts = [np.array(self.schema.features[f].modalities, object) for f in scope]
         return {

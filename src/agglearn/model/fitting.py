@@ -25,7 +25,7 @@ from agglearn.schema.schema import Schema
 from agglearn.tables.data import AggregatedData
 from agglearn.train import loop
 from agglearn.train.checkpoint import Checkpoints
-from agglearn.train.mains import with_mains
+from agglearn.train.mains import wants_mains, with_mains
 from agglearn.train.select.choose import choose
 from agglearn.train.select.folds import Fold, add_parts, folds_of, one_fold
 from agglearn.train.settings import FitSettings
@@ -178,7 +178,7 @@ class _Given:
     def problem(self, problem: Problem) -> Problem:
         """A problem with all of it, relieved of noise."""
         problem = denoised(problem)
-        if self.settings.by_table:
+        if wants_mains(problem, self.settings.by_table):
             problem = with_mains(problem)
         schema = self._whole.schema
         if self._prior is not None:
@@ -209,7 +209,7 @@ class _Given:
         """Where the earlier model ended, if one is to begin from."""
         if self._start is None:
             return None
-        if self.settings.by_table:
+        if wants_mains(problem, self.settings.by_table):
             problem = with_mains(problem)
         carried = carry(self._start, self._whole.schema, self._name, problem, "the model to begin from")
         self._used["from"] = {"rows": self._start.rows, **carried.to_json()}

@@ -113,6 +113,6 @@ def problem_of(model: Model, tables: AggregatedData, what: str = "the held-out t
     problem = make_problem(kept, model.label.name)
     if model.record.mains:
         problem = with_mains(problem)
-    if problem.layout != model.layout:
+    if problem.layout.buckets != model.layout.buckets:
         raise TableError(f"{what} are not hashed as the field's are")
-    return problem
+    return problem.over(model.layout)

@@ -11,7 +11,9 @@ from agglearn.field.layout import Layout
 from agglearn.model.explanation import Explanation, Term
 from agglearn.model.model import Model
 from agglearn.schema.features import Binned
+from agglearn.tables.cells import DenseCells
 from agglearn.tables.data import AggregatedData
+from agglearn.tables.scopes import shape_of
 from agglearn.trust.effects import effect_intervals
 from agglearn.trust.intervals import Posterior
 
@@ -62,9 +64,9 @@ def _row(columns: dict[str, Any], i: int) -> dict[str, Any]:
 
 
 def pairs(model: Model, tables: AggregatedData | None) -> list[dict[str, Any]]:
-    """The pairs of largest spread: what each cell adds, the rate predicted, and the rate in the table."""
+    """The strongest pairs that can be shown: what each cell adds, and its rate as predicted and observed."""
     found = model.explanation()
-    strongest = [t for t in found.terms if t.kind == "pair"][:_PAIRS]
+    strongest = [t for t in found.terms if t.kind == "pair" and found.shows(t.features)][:_PAIRS]
     return [_pair(model, found, term, tables) for term in strongest]
 
 
@@ -115,6 +117,7 @@ def _observed(model: Model, term: Term, tables: AggregatedData | None) -> tuple[
     if not table.cells.apart:
         return None
     label = tables.label_index(model.label.name)
+    table = table.over(DenseCells(shape_of(term.features, tables.schema)))
     return np.asarray(table.counts, float), np.asarray(table.sums[label], float)
 
 

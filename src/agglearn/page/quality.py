@@ -15,14 +15,16 @@ from agglearn.field.heldout import score_heldout
 from agglearn.field.layout import Layout
 from agglearn.field.population import Population
 from agglearn.field.problem import Problem
-from agglearn.judge.baselines import LogOddsModel, naive_bayes, pair_models, tree_augmented_nb
+from agglearn.judge.baselines import LogOddsModel, naive_bayes, pair_models
 from agglearn.judge.scores import RecordScore, entropy, score_predictions
+from agglearn.judge.tree_bayes import tree_augmented_nb
 from agglearn.model.draw import population
 from agglearn.model.model import Model, problem_of
 from agglearn.model.predict import code_records
 from agglearn.records.sources import Source
 from agglearn.runtime.threads import thread_count
 from agglearn.schema.features import Codes
+from agglearn.tables.cells import Cells
 from agglearn.tables.data import AggregatedData
 from agglearn.trust.score import HeldoutScore, score_tables
 
@@ -34,7 +36,7 @@ _NAMES = {
     "tan": "tree-augmented Naive Bayes",
     "best_pair": "best pair of features",
 }
-_Judge = Callable[[LogOddsModel], tuple[float, float]]
+_Judge = Callable[[LogOddsModel], tuple[float, float] | None]
 
 
 def on_records(
@@ -106,8 +108,11 @@ def on_tables(
     problem = problem_of(model, valid)
     law = population(model, problem, seed=seed, threads=threads)
 
-    def judge(other: LogOddsModel) -> tuple[float, float]:
-        found = score_heldout(problem, law, _on_layout(other, model))
+    def judge(other: LogOddsModel) -> tuple[float, float] | None:
+        field = _on_layout(other, model)
+        if field is None:
+            return None
+        found = score_heldout(problem, law, field)
         return found.nllh, found.nllh_se
 
     cells = [
@@ -181,7 +186,7 @@ def _beside(
     rows = [{"model": "this model", "nllh": own[0], "nllh_se": own[1], "own": True}]
     problem = problem_of(model, tables, "the tables")
     for name, fits in _simpler(problem):
-        judged = [judge(fit) for fit in fits]
+        judged = [found for fit in fits if (found := judge(fit)) is not None]
         if judged:
             nllh, error = max(judged)
             rows.append({"model": _NAMES[name], "nllh": nllh, "nllh_se": error, "own": False})
@@ -202,15 +207,17 @@ def _simpler(problem: Problem) -> Iterator[tuple[str, list[LogOddsModel]]]:
     yield "best_pair", list(best)
 
 
-def _on_layout(other: LogOddsModel, model: Model) -> Field:
-    """A simpler model as a field over the model's own tables, which hold the features of its."""
+def _on_layout(other: LogOddsModel, model: Model) -> Field | None:
+    """A simpler model as a field over the model's own tables, or None if these cannot hold its weights."""
     layout = model.layout
     theta = np.zeros(layout.n_cells)
     for k, scope in enumerate(other.layout.scopes):
         weights = np.asarray(other.layout.table(other.theta, k), float)
-        t = _holder(layout, scope, other.layout.buckets[k])
+        t = _holder(layout, scope, other.layout.cells[k])
+        if t is None:
+            return None
         own = layout.table(theta, t)
-        if own.shape == weights.shape and layout.scopes[t] == scope:
+        if layout.cells[t] == other.layout.cells[k] and layout.scopes[t] == scope:
             own += weights
         else:
             shape = [layout.cards[f] if f in scope else 1 for f in layout.scopes[t]]
@@ -218,8 +225,12 @@ def _on_layout(other: LogOddsModel, model: Model) -> Field:
     return Field(layout, np.zeros(layout.n_cells), theta, other.intercept)
 
 
-def _holder(layout: Layout, scope: tuple[int, ...], buckets: int) -> int:
-    same = [t for t, s in enumerate(layout.scopes) if s == scope and layout.buckets[t] == buckets]
-    if same:
-        return same[0]
-    return next(t for t, s in enumerate(layout.scopes) if set(scope) <= set(s) and layout.cells[t].apart)
+def _holder(layout: Layout, scope: tuple[int, ...], cells: Cells) -> int | None:
+    """A table with these cells, or a dense one that holds its features."""
+    for t, own in enumerate(layout.cells):
+        if layout.scopes[t] == scope and own == cells:
+            return t
+    if not cells.dense:
+        return None
+    holding = (t for t, s in enumerate(layout.scopes) if set(scope) <= set(s) and layout.cells[t].dense)
+    return next(holding, None)

@@ -35,6 +35,10 @@ def whatif(model: Model, posterior: Posterior | None, level: float) -> dict[str,
     cells = model.layout.n_cells
     if cells > _MOST_CELLS:
         return {"reason": f"the model has {cells:,} weights, too many for a page of this kind"}
+    sparse = next((t for t, own in enumerate(model.layout.cells) if own.tied), None)
+    if sparse is not None:
+        name = " × ".join(model.scopes[sparse])
+        return {"reason": f"table {name} lists only the cells that were seen, too many to look up in a page"}
     document = scorer_document(model)
     for table in document["tables"]:
         table["weights"] = _base64(np.asarray(table["weights"], "<f8"))

@@ -12,7 +12,7 @@ import numpy as np
 
 from agglearn.errors import InputError
 from agglearn.privacy.classes import Ints
-from agglearn.privacy.release import noisy_by, require_exact
+from agglearn.privacy.release import noisy_by, with_every_cell
 from agglearn.runtime.options import at_least
 from agglearn.runtime.speech import option
 from agglearn.tables.data import AggregatedData
@@ -58,7 +58,7 @@ class Coarsening:
 
 def coarsened(data: AggregatedData, how: Coarsening) -> AggregatedData:
     """Exact tables made coarser."""
-    require_exact(data)
+    data = with_every_cell(data)
     true = {scope: table.counts for scope, table in data.tables.items()}
     if how.round_to is not None:
         base = how.round_to

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -13,11 +14,12 @@ from agglearn.privacy.classes import Ints, classes_of, with_classes
 from agglearn.privacy.mechanism import add_noise
 from agglearn.runtime.options import check_seed
 from agglearn.runtime.random import Use, generator
-from agglearn.tables.cells import DenseCells, HashedCells
+from agglearn.tables.cells import DenseCells
 from agglearn.tables.data import AggregatedData
 from agglearn.tables.ledger import Part
 from agglearn.tables.noise import Noise
 from agglearn.tables.promise import Promise, Spending
+from agglearn.tables.scopes import shape_of
 from agglearn.tables.table import Array, Scope, Table
 
 USUAL_DELTA = 1e-6
@@ -32,6 +34,7 @@ def noisy_tables(
     show_progress: bool = False,
 ) -> AggregatedData:
     """The tables with the noise that was reckoned for them."""
+    data = with_every_cell(data)
 
     def draw(numbers: Ints) -> Ints:
         return add_noise(
@@ -66,7 +69,7 @@ def simulate(
     max_records
         The most records of one person.
     """
-    require_exact(data)
+    data = with_every_cell(data)
     check_seed(seed)
     if mechanism == "laplace":
         delta = None
@@ -90,6 +93,16 @@ def simulate(
     return noisy_by(data, Noise(mechanism, spending.scale, "classes"), draw, promise)
 
 
+def with_every_cell(data: AggregatedData) -> AggregatedData:
+    """Exact tables with a cell for every combination: which were seen tells of the records."""
+    require_exact(data)
+    tables = {
+        scope: table.over(DenseCells(shape_of(scope, data.schema))) if table.cells.tied else table
+        for scope, table in data.tables.items()
+    }
+    return replace(data, tables=tables)
+
+
 def require_exact(data: AggregatedData) -> None:
     """Refuse tables that have noise already, or lack cells."""
     if data.promise is not None:
@@ -98,11 +111,6 @@ def require_exact(data: AggregatedData) -> None:
             "people for less; start from the exact tables"
         )
     for table in data.tables.values():
-        if not isinstance(table.cells, DenseCells | HashedCells):
-            raise TableError(
-                f"table {table.title} lists only cells that were seen, which tells of the records: aggregate "
-                "them into tables with a cell for every combination, or hashed ones"
-            )
         if not table.exact or table.measured is not None:
             raise TableError(
                 f"table {table.title} is not exact: it has noise, withheld cells or fractions already, and "
@@ -112,6 +120,7 @@ def require_exact(data: AggregatedData) -> None:
 
 def ask_for_tables(data: AggregatedData, share: float = 1.0) -> Ask:
     """What releasing all tables asks for: a record moves one number a table and label."""
+    data = with_every_cell(data)
     n_labels, n_tables = len(data.schema.labels), len(data.tables)
     numbers = sum(classes_of(t, data.schema).size for t in data.tables.values())
     labels = "" if n_labels == 1 else f" of {n_labels} labels"

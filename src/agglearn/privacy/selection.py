@@ -23,7 +23,7 @@ import numpy.typing as npt
 from agglearn.privacy.accounting import Ask
 from agglearn.privacy.classes import Ints, classes_of, has_unknown, with_classes
 from agglearn.privacy.mechanism import add_noise
-from agglearn.privacy.release import when, without_seed
+from agglearn.privacy.release import when, with_every_cell, without_seed
 from agglearn.tables.data import AggregatedData
 from agglearn.tables.noise import Noise
 from agglearn.tables.promise import Promise, Spending
@@ -56,6 +56,7 @@ def common_cells(
     show_progress: bool = False,
 ) -> AggregatedData:
     """The tables with noise, without the cells that are not common enough."""
+    data = with_every_cell(data)
     noise = Noise(spending.mechanism, spending.scale, "classes")
     floor = threshold(spending, len(data.tables), len(data.schema.labels))
     exact = {scope: classes_of(table, data.schema) for scope, table in data.tables.items()}

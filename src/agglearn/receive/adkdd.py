@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from agglearn.aggregation.groups import Groups, require_table_memory
+from agglearn.aggregation.groups import Groups
 from agglearn.errors import InputError, TableError
 from agglearn.receive.release import Received, Release
 from agglearn.receive.values import MOST_VALUES, Unknown, Vocabulary, read_numbers
@@ -107,7 +107,6 @@ def read_adkdd(
                     )
                 if scope not in groups:
                     _check_features(scope, schema, file.path)
-                    require_table_memory([*groups, scope], schema, hash_size)
                     groups[scope] = Groups(scope, schema, hash_size)
                 codes = [
                     schema.feature(name).encode(column) for name, column in zip(scope, values, strict=True)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from agglearn.aggregation.groups import Groups, require_table_memory
+from agglearn.aggregation.groups import Groups
 from agglearn.errors import InputError, TableError
 from agglearn.receive.layouts import (
     Part,
@@ -127,7 +127,6 @@ def read_tables(
         else:
             schema = Schema(schema.features, labels)
         scopes = [tuple(sorted(file.features, key=schema.index.__getitem__)) for file in found]
-        require_table_memory(scopes, schema, hash_size)
         groups, unknown = [], Unknown(schema)
         for file, scope in zip(found, scopes, strict=True):
             table = Groups(scope, schema, hash_size)

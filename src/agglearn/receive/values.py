@@ -20,7 +20,7 @@ from agglearn.records.survey import ColumnSurvey
 from agglearn.runtime.speech import option
 from agglearn.schema.columns import as_numbers, as_text, distinct, one_array
 from agglearn.schema.features import MAX_MODALITIES, Feature
-from agglearn.schema.rules import Codes
+from agglearn.schema.rules import Codes, code_type
 from agglearn.schema.schema import Schema
 from agglearn.tables.table import Array, Scope
 
@@ -83,7 +83,7 @@ def encode(feature: Feature, column: Any) -> Codes:
     values, index = distinct(column)
     texts = as_text(values).to_pylist()
     raw = feature.rule.encode(values)
-    codes = np.empty(len(texts) + 1, np.uint16)
+    codes: Codes = np.empty(len(texts) + 1, code_type(feature.n_modalities))
     codes[-1] = feature.missing_code  # index -1
     for i, text in enumerate(texts):
         absent = feature.missing_code if not text else raw[i]
@@ -115,7 +115,9 @@ class Vocabulary:
     def feature(self, max_modalities: int) -> tuple[Feature, ColumnNote]:
         """The feature, and a note about it."""
         name = self._survey.name
-        coding = Coding(categorical=(name,), max_modalities=min(max_modalities, MOST_VALUES))
+        coding = Coding(
+            categorical=(name,), max_modalities=min(max_modalities, MOST_VALUES), min_modality_count=1
+        )
         feature, note = learn_feature(self._survey, coding)
         folded = note.why.removeprefix("as told")
         return feature, replace(note, missing=0, why=f"the values of its tables{folded}")

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from agglearn.records.learn import ColumnNote
+from agglearn.records.learn import ColumnNote, usual_least
 from agglearn.records.options import Coding
 from agglearn.records.survey import ColumnSurvey
 from agglearn.schema.features import Categorical
@@ -46,8 +46,11 @@ def _new_values(feature: Categorical, survey: ColumnSurvey, coding: Coding) -> l
     texts, counts = survey.texts()
     by_count = np.argsort(-counts, kind="stable")
     codes = feature.rule.encode(pa.array(texts, pa.string()))
-    unknown = (codes == feature.rule.default) & (counts >= coding.min_modality_count)
+    least = coding.min_modality_count or usual_least(counts)
+    unknown = (codes == feature.rule.default) & (counts >= least)
     new = [texts[i] for i in by_count if unknown[i]]
     if feature.value_type == "integer":  # a text among them stays unknown
         new = [text for text in new if _INTEGER.fullmatch(text)]
+    if coding.max_modalities is None:
+        return new
     return new[: max(coding.max_modalities - len(feature.values), 0)]

@@ -26,6 +26,7 @@ _CODE_NAME = re.compile(r"(^|[_\-. ])(u?id|ids|code|zip|zipcode|postcode|(hash|c
 _MOSTLY = 0.9
 _ENOUGH = 50  # records: among fewer, different values are no sign of an identifier
 
+_MANY, _SEEN_ENOUGH = 100, 3  # see usual_least
 _RECORDS_A_BIN, _FEWEST_BINS, _MOST_BINS = 25, 10, 20  # see usual_bins
 
 
@@ -153,7 +154,9 @@ def _looks_hashed(values: Floats) -> bool:
 def _categorical(survey: ColumnSurvey, coding: Coding, why: str) -> tuple[Feature, ColumnNote]:
     texts, counts, value_type, merged = _vocabulary(survey)
     by_count = np.argsort(-counts, kind="stable")
-    keep = by_count[counts[by_count] >= coding.min_modality_count][: coding.max_modalities]
+    least = coding.min_modality_count or usual_least(counts)
+    common = by_count[counts[by_count] >= least]
+    keep = common[: coding.max_modalities]
     folded = len(texts) - len(keep)
     feature = Categorical(
         name=survey.name,
@@ -165,7 +168,8 @@ def _categorical(survey: ColumnSurvey, coding: Coding, why: str) -> tuple[Featur
     if folded:
         share = counts[by_count][len(keep) :].sum() / max(counts.sum(), 1)
         more = "" if survey.exact else "more than "
-        why += f"; {more}{folded:,} rare values folded into one ({share:.1%} of the records)"
+        rare = f"values seen fewer than {least} times" if len(keep) == len(common) else "rare values"
+        why += f"; {more}{folded:,} {rare} folded into one ({share:.1%} of the records)"
     if merged:
         why += f"; {merged:,} of its writings are other ways to write the same value"
     return feature, _note(feature, survey, why)
@@ -183,6 +187,16 @@ def _vocabulary(survey: ColumnSurvey) -> tuple[list[str], Ints, str, int]:
     for text, n in zip(written, counts.tolist(), strict=True):
         summed[text] += n
     return list(summed), np.array(list(summed.values()), np.int64), value_type, len(texts) - len(summed)
+
+
+def usual_least(counts: Ints) -> int:
+    """How often a value is to be seen to be kept, where nobody says, by how often each of a column is.
+
+    One that is seen once or twice cannot be learnt from, and in a column of many such they are most of the
+    cells.
+    """
+    rare = int((counts < _SEEN_ENOUGH).sum())
+    return _SEEN_ENOUGH if len(counts) > _MANY and rare > 1 else 1  # one alone would only change its name
 
 
 def usual_bins(records: int) -> int:

@@ -46,9 +46,10 @@ class Coding:
     edges
         Given edges of some numeric columns.
     max_modalities
-        A categorical column keeps at most so many values; the rarer share one modality.
+        A categorical column keeps at most so many values (None: all); the rarer share one modality.
     min_modality_count
-        Values rarer than this share one modality.
+        Values rarer than this share one modality (None: 3 in a column of more than 100 values, since one that
+        is seen once or twice cannot be learnt from; else all are kept).
     """
 
     categorical: Sequence[str] = ()
@@ -56,8 +57,8 @@ class Coding:
     bins: int | None = None
     binning: str = "quantile"
     edges: Mapping[str, Sequence[float]] = field(default_factory=dict)
-    max_modalities: int = 1000
-    min_modality_count: int = 1
+    max_modalities: int | None = None
+    min_modality_count: int | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "categorical", as_names(self.categorical))

@@ -311,8 +311,8 @@ def write_parquet(folder: Path, name: str, table: Any) -> str:
     return _digest(path.read_bytes())
 
 
-def read_parquet(folder: Path, name: str, sha256: str, most_rows: int) -> Any:
-    """Read one Parquet file of so many rows at most, verified by its checksum."""
+def open_parquet(folder: Path, name: str, sha256: str, most_rows: int) -> Any:
+    """Open one Parquet file of so many rows at most, verified by its checksum; nothing is unpacked yet."""
     # Not read_table: that loads pyarrow's data sets, and pandas with them, for a second.
     file = pq.ParquetFile(pa.BufferReader(_verified(folder, name, sha256)))
     rows = file.metadata.num_rows
@@ -320,6 +320,11 @@ def read_parquet(folder: Path, name: str, sha256: str, most_rows: int) -> Any:
         raise StoreError(
             f"{folder / name} has {rows:,} rows, and the table has {most_rows:,} cells: it is damaged"
         )
+    return file
+
+
+def read_parquet(file: Any) -> Any:
+    """All rows of an open Parquet file."""
     # By this thread alone: a small command then has no others that may outlive it.
     return file.read(use_threads=False)
 

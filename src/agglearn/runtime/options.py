@@ -44,7 +44,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "iterations": (1, 1e7),
     "lambda_mu": (0, 1e12),
     "lambda_theta": (0, 1e12),
-    "max_modalities": (2, 65_532),
+    "max_modalities": (2, 999_998),
     "min_count": (1, 1e15),
     "min_modality_count": (1, 1e15),
     "records": (1, 1e10),

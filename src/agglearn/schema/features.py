@@ -43,7 +43,7 @@ __all__ = [
     "Feature",
 ]
 
-MAX_MODALITIES = 65_534
+MAX_MODALITIES = 1_000_000
 OTHER = "(other)"
 MISSING = "(missing)"
 

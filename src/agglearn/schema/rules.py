@@ -7,7 +7,8 @@ not know of kinds.
 - :class:`LookUp`: the text of the value, or the number it writes, has a code; any other has a default.
 - :class:`Cuts`: a number has as its code how many cuts lie at or below it.
 
-A code as large as the number of modalities stands for *unknown*, in either.
+A code as large as the number of modalities stands for *unknown*, in either. Codes have 16 bits, or 32 where a
+feature has more modalities than that can tell apart.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -24,9 +25,14 @@ import pyarrow as pa
 from agglearn.schema.columns import Column, as_numbers, as_text, distinct, one_array
 from agglearn.schema.values import by_key, is_whole, key
 
-Codes: TypeAlias = npt.NDArray[np.uint16]
+Codes: TypeAlias = npt.NDArray[np.unsignedinteger[Any]]
 
 _WIDEST = 1 << 20  # range of integers that are looked up in an array: 2 MiB of codes
+
+
+def code_type(greatest: int) -> type[np.unsignedinteger[Any]]:
+    """The type of codes up to this one; of a feature that is the number of its modalities, for *unknown*."""
+    return np.uint16 if greatest < 1 << 16 else np.uint32
 
 
 @dataclass(frozen=True)
@@ -68,6 +74,10 @@ class LookUp:
         return self.default if found is None else found
 
     @cached_property
+    def _type(self) -> type[np.unsignedinteger[Any]]:
+        return code_type(max(self.default, self.missing, *self.codes.values(), 0))
+
+    @cached_property
     def _integer_codes(self) -> tuple[int, Codes] | None:
         """For integers in a narrow range: the least one, and codes from there."""
         if not self.codes or len(self.by_key) < len(self.codes):
@@ -78,7 +88,7 @@ class LookUp:
         low, span = min(numbers), max(numbers) - min(numbers) + 1
         if span > _WIDEST or low < -(2**63) or low + span > 2**63:
             return None
-        codes = np.full(span + 1, self.default, np.uint16)  # the last one: outside the range
+        codes: Codes = np.full(span + 1, self.default, self._type)  # the last one: outside the range
         codes[np.array(numbers) - low] = list(self.by_key.values())
         return low, codes
 
@@ -95,7 +105,7 @@ class LookUp:
             return found
         values, index = distinct(array)
         texts = as_text(values).to_pylist()
-        table = np.empty(len(texts) + 1, np.uint16)
+        table: Codes = np.empty(len(texts) + 1, self._type)
         table[:-1] = [self.missing if t is None else self.code(t) for t in texts]
         table[-1] = self.missing  # index -1
         return table[index]

@@ -22,6 +22,7 @@ from agglearn.runtime.speech import option
 from agglearn.schema.columns import Column, as_text, distinct
 from agglearn.schema.features import KINDS, Feature, as_written
 from agglearn.schema.places import place_of
+from agglearn.schema.rules import Codes, code_type
 from agglearn.schema.values import key, same_value
 
 _SHOWN = 4
@@ -161,10 +162,10 @@ class Schema:
         wanted = {self.feature(n).name for n in names}
         return Schema(tuple(f for f in self.features if f.name in wanted), self.labels)
 
-    def encode(self, batch: Any) -> npt.NDArray[np.uint16]:
+    def encode(self, batch: Any) -> Codes:
         """Codes of a batch of raw records, a row per feature; unknown is the feature's M."""
         require_columns(self.names, batch.schema.names)
-        codes = np.empty((len(self.features), batch.num_rows), np.uint16)
+        codes = np.empty((len(self.features), batch.num_rows), code_type(max(self.cards)))
         for row, feature in zip(codes, self.features, strict=True):
             row[:] = feature.encode(batch.column(feature.name))
         return codes
@@ -177,7 +178,7 @@ class Schema:
             row[:] = label.encode(batch.column(label.name), partial(place_of, batch))
         return labels
 
-    def decode(self, codes: npt.NDArray[np.uint16], rng: np.random.Generator) -> Any:
+    def decode(self, codes: Codes, rng: np.random.Generator) -> Any:
         """Raw records (an Arrow table) of codes that have a row per feature."""
         arrays = [f.decode(row, rng) for f, row in zip(self.features, codes, strict=True)]
         return pa.table(arrays, names=list(self.names))

@@ -207,7 +207,7 @@ def _where(table: Table, mask: npt.NDArray[np.bool_], data: AggregatedData) -> s
     cell = int(np.argmax(mask))
     codes = table.cells.codes(cell)
     if codes is None:
-        return f"bucket {cell}"
+        return table.cells.nameless(cell)
     names = [data.schema.feature(f).modalities[i] for f, i in zip(table.features, codes, strict=True)]
     return "(" + ", ".join(names) + ")"
 

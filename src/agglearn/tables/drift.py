@@ -216,8 +216,9 @@ class _Compared:
         floor_a: float | None,
         floor_b: float | None,
     ) -> None:
-        if a.cells != b.cells:
+        if a.cells.buckets != b.cells.buckets:
             raise TableError(f"table {a.title} is not hashed alike in both, so nothing can be compared")
+        a, b = a.alike(b)
         self.features, self._cells = a.features, a.cells
         pair = (a, b)
         self._n = rows
@@ -295,7 +296,7 @@ class _Compared:
     def _values(self, cell: int, schema: Schema) -> tuple[str, ...]:
         codes = self._cells.codes(cell)
         if codes is None:
-            return (f"bucket {cell}",)
+            return (self._cells.nameless(cell),)
         return tuple(schema.feature(f).modalities[c] for f, c in zip(self.features, codes, strict=True))
 
 

@@ -24,6 +24,7 @@ from agglearn.runtime.files import (
     DAMAGED,
     MANIFEST,
     new_folder,
+    open_parquet,
     read_json,
     read_manifest,
     read_parquet,
@@ -34,7 +35,7 @@ from agglearn.runtime.files import (
 from agglearn.runtime.memory import require
 from agglearn.schema.features import Feature
 from agglearn.schema.schema import Schema
-from agglearn.tables.cells import Cells, stored_cells
+from agglearn.tables.cells import CellNumbers, Cells, is_dense, ranks, seen_cells, stored_cells
 from agglearn.tables.data import AggregatedData
 from agglearn.tables.ledger import Part
 from agglearn.tables.noise import Noise
@@ -78,8 +79,12 @@ def load(source: str | Path) -> AggregatedData:
     try:
         schema = Schema.from_json(document["schema"], str(folder / MANIFEST))
         entries = [_declared(entry, schema) for entry in listed(document["tables"], "tables")]
-        _require_memory(folder, [kind.size for _, kind in entries], schema)
-        tables = [_read_table(folder, entry, kind, schema) for entry, kind in entries]
+        files = [open_parquet(folder, entry["file"], entry["sha256"], kind.size) for entry, kind in entries]
+        sizes = [_size(kind, file.metadata.num_rows) for (_, kind), file in zip(entries, files, strict=True)]
+        _require_memory(folder, sizes, schema)
+        tables = [
+            _read_table(file, entry, kind, schema) for (entry, kind), file in zip(entries, files, strict=True)
+        ]
         if len({t.features for t in tables}) < len(tables):
             raise ValueError("it has a table twice")
         positives = listed(document["positives"], "positives", len(schema.labels))
@@ -133,6 +138,11 @@ def _declared(entry: Any, schema: Schema) -> tuple[dict[str, Any], Cells]:
     return {**entry, "features": features}, kind
 
 
+def _size(kind: Cells, rows: int) -> int:
+    """How many cells a table has: as many as were declared, or few more than it has rows."""
+    return kind.size if not kind.apart or is_dense(kind.shape, rows) else rows + 1
+
+
 def _require_memory(folder: Path, sizes: list[int], schema: Schema) -> None:
     needed = sum(sizes) * (9 + 8 * len(schema.labels))
     advice = "aggregate with fewer modalities or hashed tables"
@@ -182,6 +192,8 @@ def _write_table(folder: Path, position: int, table: Table, schema: Schema) -> d
     columns = table_columns(table.features, table.cells, schema)
     keep = _kept(table)
     cells = np.flatnonzero(keep.reshape(-1))
+    if table.cells.tied:
+        cells = cells[cells < table.n_cells - 1]  # the rest is what no row is about
     arrays = []
     if not table.cells.apart:
         arrays.append(from_numpy(cells))
@@ -221,14 +233,19 @@ def _kept(table: Table) -> npt.NDArray[np.bool_]:
     return kept
 
 
-def _read_table(folder: Path, entry: Mapping[str, Any], kind: Cells, schema: Schema) -> Table:
+def _read_table(file: Any, entry: Mapping[str, Any], kind: Cells, schema: Schema) -> Table:
     features = entry["features"]
-    rows = read_parquet(folder, entry["file"], entry["sha256"], kind.size)
+    rows = read_parquet(file)
     columns = entry["columns"]
     if not kind.apart:
         cells = finite_array(to_numpy(rows[columns["axes"][0]]), "buckets", (rows.num_rows,), "iu")
     else:
-        cells = kind.find(np.stack([_codes(rows[name], schema.feature(name)) for name in features]))
+        codes = np.stack([_codes(rows[name], schema.feature(name)) for name in features])
+        found, cells = _in_order(ranks(kind.shape, codes))
+        if len(found) != len(cells):
+            raise ValueError("two rows are of one cell")
+        kind = seen_cells(kind.shape, found)
+        cells = found[cells] if kind.dense else cells
     given = np.zeros(kind.size, bool)
     if len(cells) and not (cells.min() >= 0 and cells.max() < kind.size):
         raise ValueError("a row is of no cell")
@@ -264,6 +281,14 @@ def _read_noise(entry: Mapping[str, Any]) -> Noise | None:
     if not entry["noise"]:
         return None
     return replace(Noise.parse(entry["noise"]), of=entry.get("noise_of") or "numbers")
+
+
+def _in_order(found: CellNumbers) -> tuple[CellNumbers, CellNumbers]:
+    """Ranks in increasing order, and where each stands: as it is, in files that we wrote ourselves."""
+    if (found[1:] > found[:-1]).all():
+        return found, np.arange(found.size)
+    listed, to = np.unique(found, return_inverse=True)
+    return listed, to.reshape(-1)
 
 
 def _codes(column: Any, feature: Feature) -> npt.NDArray[np.int64]:

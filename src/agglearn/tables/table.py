@@ -1,9 +1,10 @@
 """One table: counts of records and of positives over the combinations of some features.
 
-A :class:`Table` counts records (``counts``, the *d* of the mathematics) and positives (``sums``, the
-*c*, one layer per label) over every combination of its features' modalities, or over the buckets those
-combinations are hashed to. Records with an unknown value in one of the features have no cell; they are
-kept in ``unknown``, so that every table of one data set accounts for every record.
+A :class:`Table` counts records (``counts``, the *d* of the mathematics) and positives (``sums``, the *c*, one
+layer per label) over every combination of its features' modalities, or over the buckets those combinations
+are hashed to. Where few of the combinations were ever seen it lists those, and counts all the others in one
+cell, the rest. Records with an unknown value in one of the features have no cell; they are kept in
+``unknown``, so that every table of one data set accounts for every record.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import numpy.typing as npt
 from agglearn.errors import TableError
 from agglearn.runtime.display import clip
 from agglearn.schema.schema import some
-from agglearn.tables.cells import Cells, DenseCells
+from agglearn.tables.cells import Cells, DenseCells, SparseCells, ranks, seen_cells
 from agglearn.tables.noise import Moments, Noise, noise_of_sum
 
 Array: TypeAlias = npt.NDArray[Any]  # int64 where exact, float64 where noisy
@@ -115,34 +116,81 @@ class Table:
         return np.asarray(found, np.float64)
 
     def __add__(self, other: Table) -> Table:
-        self._require_same_shape(other)
+        a, b = self.alike(other)
         weighed = self.variances is not None or other.variances is not None
-        return replace(
-            self,
-            counts=self.counts + other.counts,
-            sums=self.sums + other.sums,
-            unknown=self.unknown + other.unknown,
-            noise=_noise_of_sum(self, other),
-            measured=_both(self.measured, other.measured),
-            variances=self.sampling + other.sampling if weighed else None,
+        added = replace(
+            a,
+            counts=a.counts + b.counts,
+            sums=a.sums + b.sums,
+            unknown=a.unknown + b.unknown,
+            noise=_noise_of_sum(a, b),
+            measured=_both(a.measured, b.measured),
+            variances=a.sampling + b.sampling if weighed else None,
         )
+        return added if self.cells == other.cells else added.compact()
 
     def __sub__(self, other: Table) -> Table:
         """Without a table that was added to it."""
-        self._require_same_shape(other)
+        a, b = self.alike(other)
         weighed = self.variances is not None
+        left = replace(
+            a,
+            counts=a.counts - b.counts,
+            sums=a.sums - b.sums,
+            unknown=a.unknown - b.unknown,
+            noise=_noise_left(a, b),
+            variances=a.sampling - b.sampling if weighed else None,
+        )
+        return left if left.cells.dense else left.compact()
+
+    def alike(self, other: Table) -> tuple[Table, Table]:
+        """Both tables in the same cells, which tell apart what either's tell apart."""
+        mine, its = self.cells, other.cells
+        if self.features != other.features:
+            raise TableError(f"tables {self.title} and {other.title} cannot be added: they differ in shape")
+        if mine == its:
+            return self, other
+        if not (mine.apart and its.apart and _cards(mine) == _cards(its)):
+            raise TableError(f"tables {self.title} and {other.title} cannot be added: they differ in shape")
+        cells = mine if mine.dense else its
+        if isinstance(mine, SparseCells) and isinstance(its, SparseCells):
+            cells = SparseCells(mine.cards, np.union1d(mine.listed, its.listed))
+        return self.over(cells), other.over(cells)
+
+    def over(self, cells: Cells) -> Table:
+        """The same numbers in other cells: all that the new ones do not tell apart is added up."""
+        if cells == self.cells:
+            return self
+        if not (cells.apart and self.cells.apart and _cards(cells) == _cards(self.cells)):
+            raise TableError(f"table {self.title} cannot be counted in {cells}")
+        given = np.arange(self.cells.size - bool(self.cells.tied))
+        return self._placed(cells, cells.find(self.cells.all_codes(given)), given)
+
+    def _placed(self, cells: Cells, to: npt.NDArray[np.int64], given: npt.NDArray[np.int64]) -> Table:
+        """The numbers of given cells in others; what was not measured is not measured there."""
+
+        def counted(numbers: Array) -> Array:
+            layers = numbers.reshape(-1, self.cells.size)
+            new = np.zeros((len(layers), cells.size), numbers.dtype)
+            for layer, old in zip(new, layers, strict=True):
+                np.add.at(layer, to, old[given])
+            leading = numbers.shape[: numbers.ndim - len(self.cells.shape)]
+            return new.reshape(*leading, *cells.shape)
+
+        measured = None
+        if self.measured is not None:
+            flat = self.measured.reshape(-1)
+            known = np.full(cells.size, flat[-1] if self.cells.tied else True, bool)
+            known[to] = flat[given]
+            measured = known.reshape(cells.shape)
         return replace(
             self,
-            counts=self.counts - other.counts,
-            sums=self.sums - other.sums,
-            unknown=self.unknown - other.unknown,
-            noise=_noise_left(self, other),
-            variances=self.sampling - other.sampling if weighed else None,
+            counts=counted(self.counts),
+            sums=counted(self.sums),
+            cells=cells,
+            measured=measured,
+            variances=None if self.variances is None else counted(self.variances),
         )
-
-    def _require_same_shape(self, other: Table) -> None:
-        if self.features != other.features or self.cells != other.cells:
-            raise TableError(f"tables {self.title} and {other.title} cannot be added: they differ in shape")
 
     def __mul__(self, weight: float) -> Table:
         """The table with each of its records counting so much."""
@@ -157,24 +205,31 @@ class Table:
         )
 
     def moved(self, positions: Sequence[npt.NDArray[np.int64]], shape: Sequence[int]) -> Table:
-        """The table in more cells: the modalities of each feature at new positions, none at the others."""
-        place: tuple[Any, ...] = (..., *np.ix_(*positions))
+        """The table in more cells: the modalities of each feature at new positions, none at the others.
 
-        def placed(numbers: Array, fill: Any = 0) -> Array:
-            leading = numbers.shape[: numbers.ndim - len(shape)]
-            new = np.full((*leading, *shape), fill, numbers.dtype)
-            new[place] = numbers
-            return new
+        What had no cell was not withheld: no record had it.
+        """
+        given = np.arange(self.cells.size - bool(self.cells.tied))
+        codes = self.cells.all_codes(given)
+        to = ranks(shape, np.stack([place[row] for place, row in zip(positions, codes, strict=True)]))
+        if self.cells.dense:
+            return self._placed(DenseCells(tuple(shape)), to, given)
+        order = np.argsort(to, kind="stable")
+        return self._placed(SparseCells(tuple(shape), to[order]), given, given[order])
 
-        return replace(
-            self,
-            counts=placed(self.counts),
-            sums=placed(self.sums),
-            cells=DenseCells(tuple(shape)),
-            # What had no cell was not withheld: no record had it.
-            measured=None if self.measured is None else placed(self.measured, True),
-            variances=None if self.variances is None else placed(self.variances),
-        )
+    def compact(self) -> Table:
+        """The same table with the cells that suit it: only those that say something, where they are few."""
+        if not self.cells.apart:
+            return self
+        flat = np.concatenate([self.counts[None], self.sums]).reshape(1 + len(self.sums), -1)
+        says = np.asarray(flat.any(axis=0)) if self.measured is None else self.measured.reshape(-1).copy()
+        if self.noise is not None and self.measured is None and self.cells.dense:
+            return self  # where every number is noisy, a zero says as much as any other
+        if self.cells.tied:
+            says[-1] = False
+        given = np.flatnonzero(says)
+        seen = self.cells.listed[given] if isinstance(self.cells, SparseCells) else given
+        return self.over(seen_cells(_cards(self.cells), seen))
 
     def marginalise(self, features: Sequence[str]) -> Table:
         """The table over some of its features only, in their old order."""
@@ -189,15 +244,40 @@ class Table:
             raise TableError(f"table {self.title} lacks cells: its margins cannot be summed")
         if self.noise is not None:
             raise TableError(f"table {self.title} is noisy: sum its counts yourself, and the noise with them")
+        features = tuple(self.features[i] for i in kept)
+        if isinstance(self.cells, SparseCells):
+            return self._summed(features, kept)
         counts = self.cells.margin(self.counts, kept)
         return replace(
             self,
-            features=tuple(self.features[i] for i in kept),
+            features=features,
             counts=counts,
             sums=self.cells.margin(self.sums, kept),
             cells=DenseCells(counts.shape),
             variances=None if self.variances is None else self.cells.margin(self.variances, kept),
         )
+
+    def _summed(self, features: Scope, kept: Sequence[int]) -> Table:
+        """The listed cells summed over all features but those at ``kept``: as few as there are."""
+        assert isinstance(self.cells, SparseCells)
+        cards = tuple(self.cells.cards[i] for i in kept)
+        listed, to = np.unique(ranks(cards, self.cells.listed_codes[list(kept)]), return_inverse=True)
+        cells = SparseCells(cards, listed)
+        counted = np.zeros((1 + len(self.sums), cells.size), self.counts.dtype)
+        for layer, old in zip(counted, [self.counts, *self.sums], strict=True):
+            np.add.at(layer, to, old[:-1])
+        variances = None
+        if self.variances is not None:
+            variances = np.append(np.bincount(to, self.variances[:-1], minlength=len(listed)), 0.0)
+        summed = replace(
+            self, features=features, counts=counted[0], sums=counted[1:], cells=cells, variances=variances
+        )
+        return summed.compact()
+
+
+def _cards(cells: Cells) -> tuple[int, ...]:
+    """Modalities along each axis of cells that tell the features apart."""
+    return cells.cards if isinstance(cells, SparseCells) else cells.shape
 
 
 def _both(a: npt.NDArray[np.bool_] | None, b: npt.NDArray[np.bool_] | None) -> npt.NDArray[np.bool_] | None:

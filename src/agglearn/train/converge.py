@@ -64,7 +64,7 @@ def converge(
             problem.positives,
             weights.precision,
             weights.prior,
-            problem.free,
+            problem.learnt,
         )
         done = newton_step(weights.now, goal, _wanted(state), thread_count(threads))
         weights.theta[:], weights.intercept = done.field.theta, done.field.intercept

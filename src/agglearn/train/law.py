@@ -21,6 +21,8 @@ Adult, Bank and fars, by 0.04 on flights.
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 import numpy.typing as npt
 
@@ -31,6 +33,7 @@ Floats = npt.NDArray[np.float64]
 
 _SHOWN = 0.5  # β of a law half-way between
 _ERRORS = 2.0  # standard errors that β must be below that
+_MOST_CELLS = 4_000_000  # of a sparse table that is written out
 
 
 def stands_apart(problem: Problem) -> bool:
@@ -43,6 +46,9 @@ def label_in_x(problem: Problem) -> tuple[float, float]:
     """β of the tables and its standard error; an infinite one where nothing is to be seen."""
     rate, lent, there = problem.rate, 0.0, 0.0
     for pair, t in pair_tables(problem.layout).items():
+        large = prod(problem.layout.cards[f] for f in pair) > _MOST_CELLS
+        if large and not problem.layout.cells[t].dense:
+            continue  # hardly a pair of its values was seen, and e would have a number for each
         counts, sums = (np.maximum(marginal(problem.layout, v, t, pair), 0.0) for v in (problem.d, problem.c))
         total = float(counts.sum())
         if total <= 0:

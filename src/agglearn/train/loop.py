@@ -45,7 +45,7 @@ from agglearn.train.evidence import (
     weigh,
 )
 from agglearn.train.law import stands_apart
-from agglearn.train.mains import with_mains
+from agglearn.train.mains import wants_mains, with_mains
 from agglearn.train.penalty import chain_noise, first_lambda, next_lambda, overlap
 from agglearn.train.settings import FitSettings
 from agglearn.train.state import FitState, Iterates, Iteration, Warm
@@ -311,9 +311,9 @@ def fit(
     """
     settings = settings or FitSettings()
     began = time.perf_counter()
-    if settings.by_table:
+    if wants_mains(problem, settings.by_table):
         problem = with_mains(problem)
-        valid = None if valid is None else with_mains(valid)
+        valid = None if valid is None else with_mains(valid).over(problem.layout)
     engine, mu0, state = begin(problem, settings, threads, part, warm)
     if checkpoints is not None:
         state = checkpoints.resume(problem, settings, engine, state)

@@ -57,6 +57,15 @@ def with_mains(problem: Problem) -> Problem:
     return replace(problem, layout=new, d=d, c=c, free=free, noise=noise, records=records)
 
 
+def wants_mains(problem: Problem, by_table: bool) -> bool:
+    """Whether main effects are to stand beside the tables.
+
+    So they do where each table has a penalty of its own, and where the unseen cells of a table share one
+    weight, which cannot tell of one value.
+    """
+    return by_table or bool(problem.layout.tied.size)
+
+
 def told_apart(layout: Layout, t: int) -> list[int]:
     """The features of a table that have more than one value: the others are no matter."""
     return [f for f in layout.scopes[t] if layout.cards[f] > 1]

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from agglearn.field.field import Field
+from agglearn.field.kernels.score import Codes
 from agglearn.field.layout import Layout
 from agglearn.field.start import Start, tree_start
 from agglearn.runtime.declared import check_fields
@@ -169,7 +170,7 @@ class Warm:
     field: Field
     penalties: Floats
     lambda_theta: float
-    chains: npt.NDArray[np.uint16] | None
+    chains: Codes | None
 
     def start(
         self, layout: Layout, d: npt.NDArray[np.floating], rows: float, n_chains: int, numbers: Numbers

@@ -19,9 +19,10 @@ and the two chase each other. So X follows θ′, which goes a share :attr:`Step
 each iteration, and μ gives back what that changes, −p̂·Δθ′, so that the law of X stays where it is to first
 order. In the end θ′ and θ are the same. A field that is apart has no θ′.
 
-No weight moves by more than :data:`LARGEST_MOVE` in one step, which bounds the damage of a step that is
-too long until the training loop notices it. Sums are taken chunk by chunk in a fixed order, so they do
-not depend on the number of threads.
+No weight moves by more than :data:`LARGEST_MOVE` in one step, which bounds the damage of a step that is too
+long until the training loop notices it. The m unseen cells of a sparse table share one μ, each with its own
+penalty: together their gradient is d̂ − d + 2mλ_μ(μ − μ₀), and 2mλ_μ stands for 2λ_μ; their θ is 0. Sums are
+taken chunk by chunk in a fixed order, so they do not depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -161,7 +162,7 @@ def step(
         problem.c,
         expected.d,
         expected.c,
-        _NO_MASK if problem.free is None else problem.free,
+        _NO_MASK if problem.learnt is None else problem.learnt,
         weights.precision,
         weights.prior,
     )
@@ -180,6 +181,7 @@ def step(
     )
     workers = max(1, min(threads, len(sums)))
     in_threads(workers, lambda worker: _step(*arrays, *numbers, sums, worker, workers))
+    _step_tied(weights, mu0, problem, expected, settings, flat_mu)
     gap = expected.positives - problem.positives
     scale = max(expected.positives, problem.positives)
     move = settings.step_theta * gap / (scale * _spread(expected.spread, problem))
@@ -203,3 +205,30 @@ def _spread(spread: float | None, problem: Problem) -> float:
         return 1.0
     whole = problem.rows * problem.rate * (1 - problem.rate)
     return float(np.clip(spread / whole, LEAST_SPREAD, 1.0))
+
+
+def _step_tied(
+    weights: Iterates,
+    mu0: Floats,
+    problem: Problem,
+    expected: Expectation,
+    settings: StepSettings,
+    flat_mu: float,
+) -> None:
+    """Move the weight that the unseen cells of each sparse table share; their averages have seen it stay."""
+    layout = problem.layout
+    cells, ties = layout.tied, layout.ties
+    if problem.free is not None:
+        ties = ties[problem.free[cells]]
+        cells = cells[problem.free[cells]]
+    if not cells.size:
+        return
+    d, d_hat = problem.d[cells], expected.d[cells]
+    pull = 2 * settings.lambda_mu * ties
+    gradient = d_hat - d + pull * (weights.mu[cells] - mu0[cells])
+    curvature = np.full(cells.size, flat_mu) if flat_mu else np.maximum(d_hat, d) + pull
+    there = curvature > 0
+    move = np.divide(settings.step_mu * gradient, curvature, out=np.zeros(cells.size), where=there)
+    move = np.clip(move, -LARGEST_MOVE, LARGEST_MOVE)
+    weights.mu[cells] -= move
+    weights.mu_mean[cells] -= settings.mean_weight * move

@@ -32,6 +32,7 @@ from agglearn.field.layout import Layout
 from agglearn.field.population import Moments, Population
 from agglearn.field.problem import Problem
 from agglearn.schema.schema import Schema
+from agglearn.tables.cells import Cells, DenseCells
 
 Floats = npt.NDArray[np.float64]
 
@@ -189,7 +190,7 @@ class _Group:
     """Cells to judge: held-out records and positives; chains, their sum of p and of p²."""
 
     features: tuple[int, ...]
-    hashed: bool
+    cells: Cells
     d: Floats
     c: Floats
     chains: Floats
@@ -224,8 +225,8 @@ def _tables(heldout: Problem, population: Population, field: Field) -> list[_Gro
         chains = np.asarray(layout.table(members, t), np.float64)
         total, squares = (np.asarray(size * layout.table(v, t), np.float64) for v in means)
         measured = heldout.measured(t).reshape(d.shape)
-        noise, hashed = heldout.noise_variances(t), not layout.cells[t].apart
-        groups.append(_Group(scope, hashed, d, c, chains, total, squares, measured, noise, dependence))
+        noise, cells = heldout.noise_variances(t), layout.cells[t]
+        groups.append(_Group(scope, cells, d, c, chains, total, squares, measured, noise, dependence))
     return groups
 
 
@@ -237,9 +238,9 @@ def _dependence(p: Moments) -> float:
 
 
 def _singles(tables: Sequence[_Group], layout: Layout) -> Iterator[_Group]:
-    """The values of each feature, from the smallest whole table that holds it."""
+    """The values of each feature, from the smallest dense and whole table that holds it."""
     for f in range(layout.n_features):
-        holding = [g for g in tables if f in g.features and not g.hashed and g.measured.all()]
+        holding = [g for g in tables if f in g.features and g.cells.dense and g.measured.all()]
         if not holding:
             continue
         group = min(holding, key=lambda g: g.d.size)
@@ -250,7 +251,7 @@ def _singles(tables: Sequence[_Group], layout: Layout) -> Iterator[_Group]:
         summed = group.d.size // layout.cards[f]
         measured = np.ones(layout.cards[f], bool)
         noise = (group.noise[0] * summed, group.noise[1] * summed)
-        yield _Group((f,), False, d, c, m, sums, squares, measured, noise, group.dependence)
+        yield _Group((f,), DenseCells(d.shape), d, c, m, sums, squares, measured, noise, group.dependence)
 
 
 def _judge(group: _Group) -> _Judged:
@@ -303,11 +304,10 @@ def _named(group: _Group, found: _Judged, i: int, schema: Schema, cells: int) ->
     features = [schema.features[f] for f in group.features]
     values: tuple[str, ...] = ()
     cell = int(found.cell[i])
-    if cell != _TOGETHER and group.hashed:
-        values = (f"bucket {cell}",)
-    elif cell != _TOGETHER:
-        at = np.unravel_index(cell, group.d.shape)
-        values = tuple(f.modalities[int(v)] for f, v in zip(features, at, strict=True))
+    if cell != _TOGETHER:
+        at = group.cells.codes(cell)
+        named = zip(features, at or (), strict=at is not None)
+        values = tuple(f.modalities[v] for f, v in named) or (group.cells.nameless(cell),)
     z = float(found.z[i])
     return CellCheck(
         features=tuple(f.name for f in features),

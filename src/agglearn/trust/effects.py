@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from agglearn.field.parts import part
+from agglearn.field.parts import part_table
 from agglearn.trust.intervals import Posterior
 
 Floats = npt.NDArray[np.float64]
@@ -45,7 +45,7 @@ def effect_intervals(
         for start in range(0, sets.shape[1], width):
             some = slice(start, start + width)
             theta = sets[layout.part(t), some].reshape(*d.shape, -1)
-            effects[:, some] += part(theta, d, len(scope))[0][scope.index(f)]
+            effects[:, some] += part_table(layout.cells[t], theta, d)[0][scope.index(f)]
     moved, (fitted, centre) = effects[:, :draws], effects[:, draws:].T
     reach = posterior.quantile(level) * np.sqrt(np.square(moved).mean(axis=1))
     return np.minimum(centre - reach, fitted), np.maximum(centre + reach, fitted)

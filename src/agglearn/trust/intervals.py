@@ -104,7 +104,7 @@ class Posterior:
         """Intervals for the log-odds of coded records (a row per feature): lower and upper ends.
 
         A value that the model does not know has weights that no table tells of, so it widens the interval
-        by the prior's variance for each table.
+        by the prior's variance for each table; and so does a combination that a sparse table has never seen.
         """
         factor = self.quantile(level)
         lower, upper = np.empty(codes.shape[1]), np.empty(codes.shape[1])
@@ -121,6 +121,10 @@ class Posterior:
         if (codes >= np.array(layout.cards)[:, None]).any():
             known = members.scores(np.ones(layout.n_cells))
             variance += (layout.n_tables - known) / self.precision
+        if layout.tied.size:  # nor does any table tell of a cell that was never seen
+            unseen = np.zeros(layout.n_cells)
+            unseen[layout.tied] = 1 / self.precision
+            variance += members.scores(unseen)
         reach = factor * np.sqrt(variance)
         return np.minimum(centre - reach, fitted), np.maximum(centre + reach, fitted)
 
@@ -246,6 +250,7 @@ def posterior(
         right -= at_mode.times(before)
         before += at_mode.solve(right, precision, _TOLERANCE)
         kept[:, some.start : some.stop] = before
+    kept[layout.tied] = 0.0  # which intervals account for by the prior
     return Posterior(field, at_mode.field, kept, precision, undone)
 
 
@@ -278,12 +283,21 @@ def posterior_by_table(
         some = range(start, min(start + width, draws))
         right = normals.tables(at_fit, some)
         right[:-1] += pull * normals.cells(some)
-        kept[:, some.start : some.stop] = at_fit.solve(right, precision, _TOLERANCE)
+        kept[:, some.start : some.stop] = at_fit.solve(right, precision, _TOLERANCE, free=_untied(layout))
     seen = Chains(layout, population.some(_JUDGED), threads=thread_count(threads))
     undone = left_to_go**2 / float(mean_square(seen, kept).mean())
     kept *= np.float32(np.sqrt(1 + undone))
     common = float(np.average(2 * penalties, weights=layout.sizes))
     return Posterior(field, field, kept, common, undone)
+
+
+def _untied(layout: Layout) -> npt.NDArray[np.bool_] | None:
+    """Cells with a θ of their own: None where all have."""
+    if not layout.tied.size:
+        return None
+    own = np.ones(layout.n_cells, bool)
+    own[layout.tied] = False
+    return own
 
 
 def _noise_of_cells(information: Information, noise: TableNoise | None) -> Floats:

@@ -44,6 +44,7 @@ from agglearn.field.layout import Layout
 from agglearn.field.margins import Margin, unexplained
 from agglearn.field.problem import Problem
 from agglearn.schema.schema import Schema
+from agglearn.tables.cells import SparseCells
 from agglearn.trust.distance import gain_of_rates, hellinger
 from agglearn.trust.mixing import HalfTallies
 
@@ -304,9 +305,9 @@ def _table(
 
 
 def _left(side: _Side, layout: Layout, t: int, margins: Sequence[Margin]) -> tuple[float, float]:
-    shape = layout.cells[t].shape
-    variance = np.where(side.judged, side.variance, 0.0)
-    return unexplained(side.z.reshape(shape), variance.reshape(shape), margins, t)
+    cells, variance = layout.cells[t], np.where(side.judged, side.variance, 0.0)
+    listed = cells if isinstance(cells, SparseCells) else None
+    return unexplained(side.z.reshape(cells.shape), variance.reshape(cells.shape), margins, t, listed)
 
 
 def _root(squares: float, degrees: float) -> float:
@@ -331,7 +332,7 @@ def _named(
     features = [schema.features[f] for f in scope]
     at = given.layout.cells[t].codes(k)
     if at is None:
-        cell = f"{' × '.join(f.name for f in features)}: bucket {k}"
+        cell = f"{' × '.join(f.name for f in features)}: {given.layout.cells[t].nameless(k)}"
     else:
         cell = ", ".join(f"{f.name}={f.modalities[v]}" for f, v in zip(features, at, strict=True))
     return CellMisfit(cell, what, float(value), float(expected), float(z))

@@ -32,7 +32,7 @@ import numpy.typing as npt
 from scipy.special import expit
 
 from agglearn.field.engines.local import LocalEngine, memory_needed
-from agglearn.field.kernels.score import tally
+from agglearn.field.kernels.score import Codes, tally
 from agglearn.field.layout import Layout
 from agglearn.field.problem import Problem
 from agglearn.model.draw import SETTLE, exact_draws, kept_records, moving
@@ -41,7 +41,6 @@ from agglearn.runtime.memory import require
 from agglearn.runtime.random import Numbers
 
 Floats = npt.NDArray[np.float64]
-Codes = npt.NDArray[np.uint16]
 
 SWEEPS = 48  # times up to about 20 sweeps are told; slower ones are called slow
 _TALLY_EVERY = 4  # sweeps between two tallies: what is counted in between is mostly the same
@@ -164,7 +163,7 @@ def watch(
     most = max(2, min(n, _TRACED, _TRACED_CODES // (sweeps * n_features)))
     traced = np.linspace(0, n - 1, most).astype(np.int64)
     scores = np.empty((sweeps, traced.size))
-    codes = np.empty((sweeps, n_features, traced.size), np.uint16)
+    codes = np.empty((sweeps, n_features, traced.size), engine.chains.dtype)
     half_means = np.empty((sweeps, 2))
     infos = []
     for sweep in range(-SETTLE, sweeps):
@@ -263,7 +262,7 @@ def _mixing(
     n: int,
     families: int,
     scores: Floats,
-    codes: npt.NDArray[np.uint16],
+    codes: Codes,
     half_means: Floats,
     infos: Sequence[dict[str, float]],
 ) -> Mixing:

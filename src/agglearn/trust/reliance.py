@@ -19,8 +19,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from agglearn.field.parts import part
+from agglearn.field.parts import part, part_listed
 from agglearn.model.model import Model
+from agglearn.tables.cells import SparseCells
 
 Floats = npt.NDArray[np.float64]
 
@@ -59,7 +60,16 @@ def reliance(
     for t, scope in enumerate(layout.scopes):
         theta, d, s = (layout.table(v, t).astype(float) for v in (model.field.theta, cells, scores))
         worth = 1 / (float(d.sum()) * score_variance) if score_variance > _NO_SPREAD else 0.0
-        axes = list(range(len(scope))) if layout.cells[t].apart else []
+        own = layout.cells[t]
+        if isinstance(own, SparseCells):
+            codes = own.listed_codes
+            of_each, left = part_listed(theta, d, codes, own.cards)
+            for axis, effect in enumerate(of_each):
+                summed = np.bincount(codes[axis], s[:-1], minlength=effect.size)
+                alone[names[scope[axis]]] += worth * float(effect @ summed)
+            joint.append(Reliance(" × ".join(names[f] for f in scope), worth * float(left @ s)))
+            continue
+        axes = list(range(len(scope))) if own.apart else []
         effects, rest = part(theta, d, len(axes))
         for axis, effect in zip(axes, effects, strict=True):
             others = tuple(i for i in axes if i != axis)

@@ -182,6 +182,7 @@ class _Ranking:
         """
         layout = self.model.layout
         h = self.population.cells(self.information)
+        h[layout.tied] = 0.0  # no θ there that data could determine
         n = layout.n_features
         log_a = np.empty(layout.n_tables)
         for t in range(layout.n_tables):

@@ -15,6 +15,8 @@ import numpy.typing as npt
 from agglearn.errors import InputError
 from agglearn.field.engines.protocol import EngineOptions, Expectation, Floats, State
 from agglearn.field.field import Field
+from agglearn.field.kernels.listed import listed_needed, listed_of, prepare_listed
+from agglearn.field.kernels.lists import lists_needed
 from agglearn.field.kernels.plan import empty_weights, plan_of, prepare, prepare_buckets, weights_needed
 from agglearn.field.kernels.score import Codes, tally
 from agglearn.field.kernels.sweep import new_scratch, redraw_labels, scratch_needed, sweep, tile_size
@@ -27,11 +29,11 @@ from agglearn.runtime.memory import require
 from agglearn.runtime.random import Numbers, Stream
 from agglearn.runtime.speech import option
 from agglearn.runtime.threads import in_threads, thread_count
+from agglearn.schema.rules import code_type
 
 WORKSPACE = 14 * 8  # bytes a cell beside the engine: tables, weights, running means, expectations
 _WORTH = 200_000  # nanoseconds of work, below which waking another thread gains nothing
 _DRAW = 20  # nanoseconds a draw takes at least; one weight looked up, tallied or copied takes one
-_MOST_MODALITIES = 2**16 - 1  # a uint16 code beyond the last modality must remain for "unknown"
 
 
 class LocalEngine:
@@ -73,12 +75,6 @@ class LocalEngine:
         proposals_per_feature: int = 2,
         marginal_label: bool = True,
     ) -> None:
-        if max(layout.cards, default=0) > _MOST_MODALITIES:
-            f = int(np.argmax(layout.cards))
-            raise InputError(
-                f"feature {f} has {layout.cards[f]} modalities, the sampler takes up to "
-                f"{_MOST_MODALITIES}: group its rare values or hash it"
-            )
         if proposals_per_feature < 1:
             raise InputError(f"proposals per feature: {proposals_per_feature}, need at least 1")
         self.layout = layout
@@ -89,7 +85,9 @@ class LocalEngine:
         self.proposals_per_feature = proposals_per_feature
         self._proposals = _used(proposals, layout, exact_up_to)
         self._plan = plan_of(layout)
-        self._weights = empty_weights(self._plan, sum(layout.buckets))
+        self._listed = listed_of(layout, set(np.flatnonzero(self._proposals.start < 0).tolist()))
+        n_listed = int(self._listed.table_place[-1])
+        self._weights = empty_weights(self._plan, sum(layout.buckets), n_listed)
         self._codes = _columns(chains, layout)
         self._labels: npt.NDArray[np.uint8] | None = None
 
@@ -176,17 +174,18 @@ class LocalEngine:
             self._draw_labels(field, iteration, Stream.FIRST_LABELS)
         plan, weights = self._plan, self._weights
         prepare_buckets(self.layout, mu, theta, weights)
-        workers = self._workers(weights.matrices.size)
+        workers = self._workers(weights.matrices.size + weights.listed.size)
         in_threads(workers, lambda w: prepare(plan, mu, theta, weights, w, workers))
+        in_threads(workers, lambda w: prepare_listed(self._listed, mu, theta, weights.listed, w, workers))
         key = self.numbers.key(iteration, Stream.FEATURES)
         sweepers = self._workers(_DRAW * self._codes.size)
         proposing = bool((self._proposals.start >= 0).any())
         tile, steps = tile_size(self.n_chains, sweepers, proposing), self.proposals_per_feature
 
         def move(worker: int) -> tuple[int, int]:
-            scratch = new_scratch(plan, tile, steps)
+            scratch = new_scratch(plan, tile, steps, self._codes.dtype)
             return sweep(  # type: ignore[no-any-return]
-                plan, weights, self._proposals, steps, self._codes, self._labels, key,
+                plan, self._listed, weights, self._proposals, steps, self._codes, self._labels, key,
                 scratch, tile, worker, sweepers,
             )  # fmt: skip
 
@@ -221,12 +220,18 @@ class LocalEngine:
 
 
 def memory_needed(
-    layout: Layout, n_chains: int, threads: int | None = None, proposals_per_feature: int = 2
+    layout: Layout,
+    n_chains: int,
+    threads: int | None = None,
+    proposals_per_feature: int = 2,
+    exact_up_to: int = 100,
 ) -> int:
     """Bytes that a :class:`LocalEngine` will take at its peak, proposals apart."""
-    weights = 4 * sum(weights_needed(layout))
+    weights = 4 * sum(weights_needed(layout)) + lists_needed(layout)
+    weights += listed_needed(layout, [f for f, card in enumerate(layout.cards) if card <= exact_up_to])
+    codes = np.dtype(code_type(max(layout.cards, default=0))).itemsize
     # codes and a copy of them where they are read; label; score
-    chains = n_chains * (2 * 2 * layout.n_features + 1 + 8)
+    chains = n_chains * (2 * codes * layout.n_features + 1 + 8)
     expectation = 2 * 8 * layout.n_cells
     scratch = thread_count(threads) * scratch_needed(layout, proposals_per_feature)
     return weights + chains + expectation + scratch
@@ -236,7 +241,8 @@ def open_local(problem: Problem, start: Starter, options: EngineOptions) -> tupl
     """Chains from a start of the tables, and μ₀."""
     layout = problem.layout
     require(
-        memory_needed(layout, options.chains, options.threads) + WORKSPACE * layout.n_cells,
+        memory_needed(layout, options.chains, options.threads, options.proposals, options.exact_up_to)
+        + WORKSPACE * layout.n_cells,
         f"a field of {layout.n_cells:,} cells with {options.chains:,} chains",
         f"use fewer chains ({option('chains')}), fewer or hashed tables",
     )
@@ -261,7 +267,7 @@ def proposals_for(layout: Layout, d: Floats, exact_up_to: int) -> Proposals | No
 
 
 def _columns(chains: npt.NDArray[Any], layout: Layout) -> Codes:
-    codes = np.array(chains, np.uint16, order="C")
+    codes: Codes = np.array(chains, code_type(max(layout.cards, default=0)), order="C")
     assert codes.shape[0] == layout.n_features
     assert (codes < np.array(layout.cards)[:, None]).all(), "a chain has a code out of range"
     return codes

@@ -12,9 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from agglearn.field.kernels.lanes import LANES, WIDTH, add_rows, exp_row, greatest_of_row, pick_value
+from agglearn.field.kernels.listed import add_rows_listed, add_values_listed
 from agglearn.field.kernels.rng import uniform32, uniform64
+from agglearn.field.kernels.score import Codes
 from agglearn.runtime.compiled import njit
 from agglearn.tables.hashing import bucket, mix
+from agglearn.tables.lookup import look_up
 
 SHORT = 128  # chains drawn for at a time where rows are one line: rows and logits stay in L1
 LOGITS = 1 << 19  # floats of logits at a time where rows are longer: the L3 cache takes them
@@ -30,14 +33,14 @@ class Scratch(NamedTuple):
     """What one worker writes on; position ``j`` of its tile is chain ``chains[j]``."""
 
     chains: npt.NDArray[np.uint64]
-    codes: npt.NDArray[np.uint16]  # of the tile, column-major
+    codes: Codes  # of the tile, column-major
     rows: npt.NDArray[np.uint32]  # of a batch: a run for each view
     logits: npt.NDArray[np.float32]
     greatest: npt.NDArray[np.float32]
     lane_sums: npt.NDArray[np.float32]
     uniforms: npt.NDArray[np.float32]
     chain_rows: npt.NDArray[np.uint32]  # of the tile: the rows of all views, chain by chain
-    values: npt.NDArray[np.uint16]  # of each chain the present value, then those proposed
+    values: Codes  # of each chain the present value, then those proposed
     ratios: npt.NDArray[np.float32]  # log π(v) - log q(v) of each of these
     by_line: npt.NDArray[np.uint32]  # which of these, in the order of their lines
     line_starts: npt.NDArray[np.uint32]
@@ -54,7 +57,7 @@ def batch_size(plan, f):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, error_model="numpy")
-def gibbs(plan, weights, n_proposals, f, label, key, scratch, size, begin, end):  # type: ignore[no-untyped-def]
+def gibbs(plan, listed, weights, n_proposals, f, label, key, scratch, size, begin, end):  # type: ignore[no-untyped-def]
     """Draw the feature of a batch of chains from its exact conditional."""
     count = np.uint64(end - begin)
     card, lines = plan.cards[f], plan.lines[f]
@@ -80,6 +83,10 @@ def gibbs(plan, weights, n_proposals, f, label, key, scratch, size, begin, end):
                 scratch.logits[i * length + v] += _hashed_logit(
                     plan, weights.buckets, f, v, label, scratch.codes, size, np.uint64(begin) + i
                 )
+    if listed.first[f] < listed.first[f + 1]:
+        add_rows_listed(
+            listed, weights.listed, f, label, scratch.codes, size, begin, end, scratch.logits, length, card
+        )
     slots = np.uint64(2 * n_proposals * plan.cards.size)
     slot = np.uint64(2 * n_proposals * f)
     for i in range(count):
@@ -106,7 +113,7 @@ def gibbs(plan, weights, n_proposals, f, label, key, scratch, size, begin, end):
 
 @njit(nogil=True, error_model="numpy")
 def metropolis(  # type: ignore[no-untyped-def]
-    plan, weights, proposals, n_proposals, f, label, key, scratch, size, begin, end
+    plan, listed, weights, proposals, n_proposals, f, label, key, scratch, size, begin, end
 ):
     """Move the feature of a run of chains by proposals that do not depend on its present value.
 
@@ -120,7 +127,14 @@ def metropolis(  # type: ignore[no-untyped-def]
     slots = np.uint64(2 * n_proposals * plan.cards.size)
     slot = np.uint64(2 * n_proposals * f)
     neighbour = proposals.neighbour[f]
-    for i in range(count):
+    if proposals.laws.first[f] != proposals.laws.first[f + 1]:
+        _propose_seen(
+            proposals, listed.lists, f, card, each, neighbour, key, slots, slot, scratch, size, begin, end
+        )
+        count_dense = np.uint64(0)
+    else:
+        count_dense = count
+    for i in range(count_dense):
         law = np.uint64(proposals.start[f])
         if neighbour >= 0:
             law += card * scratch.codes[np.uint64(neighbour * size + begin) + i]
@@ -138,7 +152,7 @@ def metropolis(  # type: ignore[no-untyped-def]
             scratch.ratios[i * each + k] = -proposals.log_density[law + v]
             counter += np.uint64(2)
 
-    _add_logits(plan, weights, f, label, scratch, size, begin, end, each)
+    _add_logits(plan, listed, weights, f, label, scratch, size, begin, end, each)
 
     moved, accepted = 0, 0
     for i in range(count):
@@ -157,7 +171,7 @@ def metropolis(  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, error_model="numpy")
-def _add_logits(plan, weights, f, label, scratch, size, begin, end, each):  # type: ignore[no-untyped-def]
+def _add_logits(plan, listed, weights, f, label, scratch, size, begin, end, each):  # type: ignore[no-untyped-def]
     """Add the logit of each of ``scratch.values`` to ``scratch.ratios``."""
     n_views = plan.first_view[f + 1] - plan.first_view[f]
     height, lines = plan.heights[f], plan.lines[f]
@@ -203,12 +217,66 @@ def _add_logits(plan, weights, f, label, scratch, size, begin, end, each):  # ty
         first = last
         line_start += height * _LINE
 
+    if listed.first[f] < listed.first[f + 1]:
+        add_values_listed(
+            listed, weights.listed, f, label, scratch.codes, size, begin, end,
+            scratch.values, each, scratch.ratios,
+        )  # fmt: skip
     if plan.first_hashed[f] < plan.first_hashed[f + 1]:
         for s in range(n_values):
             scratch.ratios[s] += _hashed_logit(
                 plan, weights.buckets, f, np.uint64(scratch.values[s]), label,
                 scratch.codes, size, np.uint64(begin) + s // each,
             )  # fmt: skip
+
+
+@njit(nogil=True, error_model="numpy")
+def _propose_seen(  # type: ignore[no-untyped-def]
+    proposals, lists, f, card, each, neighbour, key, slots, slot, scratch, size, begin, end
+):
+    """Propose from the values seen with the neighbour's, or from the marginal: values and −log q of each."""
+    laws = proposals.laws
+    column = np.uint64(f) * np.uint64(size) + np.uint64(begin)
+    marginal = laws.marginal[f]
+    table = laws.table[f]
+    for i in range(np.uint64(end - begin)):
+        z = np.uint64(0)
+        if neighbour >= 0:
+            z = np.uint64(scratch.codes[np.uint64(neighbour * size + begin) + i])
+        row = laws.first[f] + z
+        first, length = laws.row_start[row], laws.row_start[row + _ONE] - laws.row_start[row]
+        share = laws.share[row]
+        scratch.values[i * each] = scratch.codes[column + i]
+        counter = scratch.chains[np.uint64(begin) + i] * slots + slot
+        for k in range(_ONE, each):
+            u = uniform64(key, counter)
+            counter += np.uint64(2)
+            if u < share:
+                spot = u / share * np.float64(length)
+                at = min(np.uint64(spot), length - _ONE)
+                kept = (spot - np.float64(at)) * 4294967296.0 < np.float64(laws.kept[first + at])
+                at = at if kept else np.uint64(laws.other[first + at])
+                v = np.uint64(laws.value[first + at])
+            else:
+                spot = (u - share) / (1.0 - share) * np.float64(card)
+                v = min(np.uint64(spot), card - _ONE)
+                kept = (spot - np.float64(v)) * 4294967296.0 < np.float64(laws.marginal_kept[marginal + v])
+                v = v if kept else np.uint64(laws.marginal_other[marginal + v])
+            scratch.values[i * each + k] = v
+        for s in range(i * each, (i + _ONE) * each):
+            v = np.uint64(scratch.values[s])
+            q = (1.0 - share) * np.float64(laws.marginal_law[marginal + v])
+            if share > 0.0:
+                rank = v * laws.stride[f] + z * laws.other_stride[f]
+                cell = rank
+                if table >= 0:
+                    t = np.uint64(table)
+                    cell = look_up(
+                        lists.keys, lists.cells, lists.start[t], lists.size[t], rank, laws.cells[f]
+                    )
+                if cell < laws.cells[f]:
+                    q += share * np.float64(laws.law[laws.first_law[f] + cell])
+            scratch.ratios[s] = -np.float32(log(q))
 
 
 @njit(nogil=True, inline="always")

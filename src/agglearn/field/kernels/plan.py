@@ -11,7 +11,9 @@ The matrix is stored in lines of ``WIDTH`` columns, all rows of the first line, 
 the second, and so on: while one line is summed for many chains, its rows stay in cache. There is
 a set of matrices for each label, y = 0 with weights μ and y = 1 with μ + θ.
 
-A hashed table has no rows; its weights are looked up value by value.
+A hashed table has no rows; its weights are looked up value by value. A sparse table has short ones: what it
+adds to the logit of a value is how far the weight of the listed cell is from that of the rest, so that the
+values a row does not list add nothing (:mod:`.listed`).
 """
 
 from math import prod
@@ -68,6 +70,7 @@ class Weights(NamedTuple):
 
     matrices: npt.NDArray[np.float32]  # the set of y = 0, then the set of y = 1
     buckets: npt.NDArray[np.float32]  # of the hashed tables: y = 0, then y = 1
+    listed: npt.NDArray[np.float32]  # of the sparse tables, less that of the rest: y = 0, then y = 1
 
 
 def plan_of(layout: Layout) -> Plan:
@@ -86,6 +89,8 @@ def plan_of(layout: Layout) -> Plan:
         height = 0
         for t, scope in enumerate(layout.scopes):
             if f not in scope:
+                continue
+            if layout.cells[t].tied:
                 continue
             if layout.buckets[t]:
                 hashed.append((int(bucket_start[t]), layout.buckets[t]))
@@ -140,15 +145,15 @@ def plan_of(layout: Layout) -> Plan:
 def weights_needed(layout: Layout) -> tuple[int, int]:
     """Floats of the matrices and of the buckets, both labels together."""
     heights = [0] * layout.n_features
-    for scope, size, hashed in zip(layout.scopes, layout.sizes, layout.buckets, strict=True):
+    for scope, size, cells in zip(layout.scopes, layout.sizes, layout.cells, strict=True):
         for f in scope:
-            heights[f] += 0 if hashed else size // layout.cards[f]
+            heights[f] += size // layout.cards[f] if cells.dense else 0
     lines = [-(-m // WIDTH) for m in layout.cards]
     floats = sum(max(h, 1) * n * WIDTH for h, n in zip(heights, lines, strict=True))
     return 2 * floats, 2 * sum(layout.buckets)
 
 
-def empty_weights(plan: Plan, n_buckets: int) -> Weights:
+def empty_weights(plan: Plan, n_buckets: int, n_listed: int = 0) -> Weights:
     """Room for the weights of both labels, padded places filled in once for all."""
     size = int(plan.matrix[-1])
     matrices = _aligned_zeros(2 * size)
@@ -162,7 +167,7 @@ def empty_weights(plan: Plan, n_buckets: int) -> Weights:
             start = label * size + int(plan.matrix[f]) + (lines - 1) * height * WIDTH
             last_line = matrices[start : start + rows * WIDTH].reshape(rows, WIDTH)
             last_line[:, card - (lines - 1) * WIDTH :] = NEVER
-    return Weights(matrices, np.zeros(2 * n_buckets, np.float32))
+    return Weights(matrices, np.zeros(2 * n_buckets, np.float32), np.zeros(2 * n_listed, np.float32))
 
 
 def _pieces(view: int, rows: int, card: int, stride: int) -> list[tuple[int, ...]]:

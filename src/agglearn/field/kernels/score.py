@@ -6,19 +6,21 @@ memory. Work is dealt out to threads in fixed pieces (blocks of records to score
 tally), so no two threads write to one place and no sum depends on how many there are.
 """
 
-from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
 
+from agglearn.field.kernels.lists import Lists, lists_of
 from agglearn.field.layout import Layout
 from agglearn.runtime.compiled import njit
 from agglearn.runtime.threads import in_threads
 from agglearn.tables.hashing import bucket, mix
+from agglearn.tables.lookup import look_up
 
 Floats = npt.NDArray[np.float64]
-Codes = npt.NDArray[np.uint16]
+Codes: TypeAlias = npt.NDArray[np.unsignedinteger[Any]]  # of 16 bits, or of 32 where a feature needs them
 
 _BLOCK = 1 << 15  # records scored at a time, so that a table is used often once it is in cache
 _SMALL = 1 << 12  # cells of a small table
@@ -34,11 +36,21 @@ class Tables(NamedTuple):
     features: npt.NDArray[np.uint64]
     offsets: npt.NDArray[np.uint64]
     hash_sizes: npt.NDArray[np.uint64]
+    lists: Lists
 
 
-@lru_cache(maxsize=8)
+_made: WeakKeyDictionary[Layout, Tables] = WeakKeyDictionary()
+
+
 def tables_of(layout: Layout) -> Tables:
-    """The arrays of a layout that the kernels read."""
+    """The arrays of a layout that the kernels read, made once for as long as there is that layout."""
+    found = _made.get(layout)
+    if found is None:
+        found = _made[layout] = _tables(layout)
+    return found
+
+
+def _tables(layout: Layout) -> Tables:
     arity = [len(scope) for scope in layout.scopes]
     return Tables(
         cards=np.array(layout.cards, np.uint64),
@@ -46,6 +58,7 @@ def tables_of(layout: Layout) -> Tables:
         features=np.array([f for scope in layout.scopes for f in scope], np.uint64),
         offsets=layout.offsets.astype(np.uint64),
         hash_sizes=np.array(layout.buckets, np.uint64),
+        lists=lists_of(layout),
     )
 
 
@@ -97,7 +110,7 @@ def _score(codes, tables, theta, scores, worker, workers):  # type: ignore[no-un
     for start in range(worker * block, n, workers * block):
         stop = min(start + block, n)
         for f in range(n_features):
-            greatest = np.uint16(0)
+            greatest = codes[f, start]
             for i in range(start, stop):
                 greatest = max(greatest, codes[f, i])
             known[f] = np.uint64(greatest) < tables.cards[f]
@@ -108,6 +121,12 @@ def _score(codes, tables, theta, scores, worker, workers):  # type: ignore[no-un
                 for i in range(np.uint64(start), np.uint64(stop)):
                     cell = np.uint64(codes[a, i]) * stride + np.uint64(codes[b, i])
                     scores[i] += theta[offset + cell]
+            elif _is_sparse_pair(tables, t) and known[a] and known[b]:
+                lists, rest = tables.lists, tables.offsets[t + 1] - offset - np.uint64(1)
+                first, slots = lists.start[t], lists.size[t]
+                for i in range(np.uint64(start), np.uint64(stop)):
+                    rank = np.uint64(codes[a, i]) * stride + np.uint64(codes[b, i])
+                    scores[i] += theta[offset + look_up(lists.keys, lists.cells, first, slots, rank, rest)]
             else:
                 for i in range(np.uint64(start), np.uint64(stop)):
                     cell = _cell(codes, i, tables, t)
@@ -144,6 +163,14 @@ def _tally_table(codes, p, tables, t, d, c, start, stop):  # type: ignore[no-unt
             cell = offset + np.uint64(codes[a, i]) * stride + np.uint64(codes[b, i])
             d[cell] += 1.0
             c[cell] += p[i]
+    elif _is_sparse_pair(tables, t):
+        lists, rest = tables.lists, tables.offsets[t + np.uint64(1)] - offset - np.uint64(1)
+        first, slots = lists.start[t], lists.size[t]
+        for i in range(np.uint64(start), np.uint64(stop)):
+            rank = np.uint64(codes[a, i]) * stride + np.uint64(codes[b, i])
+            cell = offset + look_up(lists.keys, lists.cells, first, slots, rank, rest)
+            d[cell] += 1.0
+            c[cell] += p[i]
     else:
         for i in range(np.uint64(start), np.uint64(stop)):
             cell = offset + _cell(codes, i, tables, t)
@@ -159,8 +186,15 @@ def _pair(tables, t):  # type: ignore[no-untyped-def]
     """
     begin, end = tables.scope_start[t], tables.scope_start[np.uint64(t) + np.uint64(1)]
     a, b = tables.features[begin], tables.features[end - np.uint64(1)]
-    simple = end - begin <= 2 and tables.hash_sizes[t] == 0
+    simple = end - begin <= 2 and tables.hash_sizes[t] == 0 and tables.lists.size[t] == 0
     return simple, a, b, np.uint64(0) if a == b else tables.cards[b]
+
+
+@njit(nogil=True, inline="always")
+def _is_sparse_pair(tables, t):  # type: ignore[no-untyped-def]
+    """Whether table ``t`` lists cells of two features."""
+    arity = tables.scope_start[np.uint64(t) + np.uint64(1)] - tables.scope_start[t]
+    return arity == 2 and tables.lists.size[t] > 0
 
 
 @njit(nogil=True, inline="always")
@@ -176,4 +210,8 @@ def _cell(codes, i, tables, t):  # type: ignore[no-untyped-def]
         cell = mix(cell, code) if hash_size else cell * tables.cards[f] + code
     if unknown:
         return _UNKNOWN
+    slots = tables.lists.size[t]
+    if slots:
+        rest = tables.offsets[t + 1] - tables.offsets[t] - np.uint64(1)
+        return look_up(tables.lists.keys, tables.lists.cells, tables.lists.start[t], slots, cell, rest)
     return bucket(cell, hash_size) if hash_size else cell

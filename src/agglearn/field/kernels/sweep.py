@@ -8,6 +8,7 @@ nothing.
 """
 
 from math import exp, floor
+from typing import Any
 
 import numpy as np
 
@@ -31,7 +32,7 @@ def tile_size(n_chains: int, workers: int, proposing: bool) -> int:
 
 @njit(nogil=True, error_model="numpy")
 def sweep(  # type: ignore[no-untyped-def]
-    plan, weights, proposals, n_proposals, codes, labels, key, scratch, tile, worker, workers
+    plan, listed, weights, proposals, n_proposals, codes, labels, key, scratch, tile, worker, workers
 ):
     """Redraw all features of this worker's chains; how many values moved, and were accepted."""
     n_features, n = codes.shape
@@ -45,7 +46,7 @@ def sweep(  # type: ignore[no-untyped-def]
                 last = size if label else zeros
                 if proposals.start[f] >= 0:
                     m, a = metropolis(
-                        plan, weights, proposals, n_proposals, f, label, key,
+                        plan, listed, weights, proposals, n_proposals, f, label, key,
                         scratch, size, first, last,
                     )  # fmt: skip
                     moved += m
@@ -54,7 +55,9 @@ def sweep(  # type: ignore[no-untyped-def]
                 step = batch_size(plan, f)
                 for begin in range(first, last, step):
                     end = min(begin + step, last)
-                    moved += gibbs(plan, weights, n_proposals, f, label, key, scratch, size, begin, end)
+                    moved += gibbs(
+                        plan, listed, weights, n_proposals, f, label, key, scratch, size, begin, end
+                    )
         _put_back(codes, size, scratch)
     return moved, accepted
 
@@ -98,22 +101,22 @@ def _put_back(codes, size, scratch):  # type: ignore[no-untyped-def]
             codes[f, scratch.chains[j]] = scratch.codes[f * size + j]
 
 
-def new_scratch(plan: Plan, tile: int, n_proposals: int) -> Scratch:
-    """What one worker needs to write on."""
+def new_scratch(plan: Plan, tile: int, n_proposals: int, codes: Any = np.uint16) -> Scratch:
+    """What one worker needs to write on; ``codes`` is their type."""
     views = int(np.diff(plan.first_view).max())
     lines = int(plan.lines.max())
     batch = max(SHORT, min(tile, BATCH))
     values = tile * (n_proposals + 1)
     return Scratch(
         chains=np.empty(tile, np.uint64),
-        codes=np.empty(plan.cards.size * tile, np.uint16),
+        codes=np.empty(plan.cards.size * tile, codes),
         rows=np.empty(views * (batch + 2 * WIDTH), np.uint32),
         logits=np.empty(max(LOGITS, lines * WIDTH), np.float32),
         greatest=np.empty(batch, np.float32),
         lane_sums=np.empty(batch * LANES, np.float32),
         uniforms=np.empty(batch, np.float32),
         chain_rows=np.empty(views * tile, np.uint32),
-        values=np.empty(values, np.uint16),
+        values=np.empty(values, codes),
         ratios=np.empty(values, np.float32),
         by_line=np.empty(values, np.uint32),
         line_starts=np.empty(lines, np.uint32),
@@ -125,6 +128,6 @@ def scratch_needed(layout: Layout, n_proposals: int) -> int:
     views = max((sum(f in s for s in layout.scopes) for f in range(layout.n_features)), default=1)
     lines = max(layout.cards, default=1) // WIDTH + 1
     batch = max(SHORT, BATCH)
-    of_tile = _LARGE_TILE * (8 + 2 * layout.n_features + 4 * views + 10 * (n_proposals + 1))
+    of_tile = _LARGE_TILE * (8 + 4 * layout.n_features + 4 * views + 10 * (n_proposals + 1))
     of_batch = 4 * ((batch + 2 * WIDTH) * views + batch * (LANES + 2))
     return of_tile + of_batch + 4 * (max(LOGITS, lines * WIDTH) + lines)

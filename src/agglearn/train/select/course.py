@@ -98,7 +98,8 @@ class Course:
             part=number,
         )
         self._engine, self._mu0, self._train = first.engine, first.mu0, first.problem
-        self._valid = with_mains(fold.valid) if settings.by_table else fold.valid
+        mains = self._train.layout.n_tables > fold.valid.layout.n_tables
+        self._valid = (with_mains(fold.valid) if mains else fold.valid).over(self._train.layout)
         # On the way tables keep their penalties beside one another: one number moves all of them.
         self._relative = np.ones(first.problem.layout.n_tables)
         if settings.by_table:

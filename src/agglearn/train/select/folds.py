@@ -37,7 +37,7 @@ def add_parts(parts: Sequence[AggregatedData]) -> AggregatedData:
 def one_fold(train: AggregatedData, valid: AggregatedData, label: str | None = None) -> Fold:
     """Training tables and validation tables."""
     fold = Fold(make_problem(train, label), heldout_problem(valid, train, label))
-    if fold.train.layout != fold.valid.layout:
+    if fold.train.layout.buckets != fold.valid.layout.buckets:
         raise TableError("the validation tables are not hashed as the training tables are")
     if fold.train.fingerprint == fold.valid.fingerprint:
         raise InputError("the validation tables are the training tables: give tables of other records")

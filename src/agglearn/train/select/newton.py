@@ -56,5 +56,5 @@ def newton_step(
     information = Information(population, field, problem.rows, threads)
     before, after = (np.repeat(2 * penalties, field.layout.sizes) for penalties in (old, new))
     right = np.append((before - after) * field.theta, 0.0).astype(np.float32)[:, None]
-    move = information.solve(right, after, tolerance, steps, problem.free)[:, 0].astype(np.float64)
+    move = information.solve(right, after, tolerance, steps, problem.learnt)[:, 0].astype(np.float64)
     return replace(field, theta=field.theta + move[:-1], intercept=field.intercept + float(move[-1]))
