@@ -512,7 +512,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     save(pairs, "t.agg")
     save(aggregate(records, "y", schema=pairs.schema, tables="triples"), "triple.agg")
     save(tables_of(records_of_pairs(1000, seed=0)), "other.agg")
-    save_model(fit(pairs, FitSettings(chains=1000, iterations=40)), "m.model")
+    save_model(fit(pairs, FitSettings(chains=1000, iterations=200)), "m.model")
     return tmp_path
 
 

@@ -13,7 +13,7 @@ from agglearn.records.learn import ColumnNote, usual_least
 from agglearn.records.options import Coding
 from agglearn.records.survey import ColumnSurvey
 from agglearn.schema.features import Categorical
-from agglearn.schema.growth import grown
+from agglearn.schema.growth import grown, grows
 from agglearn.schema.schema import Schema
 
 _INTEGER = re.compile(r"0|-?[1-9][0-9]*")
@@ -21,7 +21,7 @@ _INTEGER = re.compile(r"0|-?[1-9][0-9]*")
 
 def growing(schema: Schema) -> list[str]:
     """The columns whose vocabulary can grow."""
-    return [f.name for f in schema.features if isinstance(f, Categorical)]
+    return [f.name for f in schema.features if grows(f)]
 
 
 def grown_schema(
@@ -30,7 +30,7 @@ def grown_schema(
     """The schema with the values that surveys of its columns found, and what came to each."""
     features, notes = [], []
     for feature in schema.features:
-        if isinstance(feature, Categorical):
+        if grows(feature):
             new = _new_values(feature, surveys[feature.name], coding)
             feature = grown(feature, new)
             if new:

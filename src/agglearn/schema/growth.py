@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,11 @@ from agglearn.errors import SchemaError
 from agglearn.runtime.speech import words
 from agglearn.schema.features import Categorical, Feature
 from agglearn.schema.schema import Schema
+
+
+def grows(feature: Feature) -> TypeGuard[Categorical]:
+    """Whether a feature has a vocabulary that new values can come to."""
+    return isinstance(feature, Categorical)
 
 
 def common_schema(first: Schema, second: Schema) -> Schema:
@@ -41,7 +47,7 @@ def common_schema(first: Schema, second: Schema) -> Schema:
 def _common(a: Feature, b: Feature, advice: str) -> Feature:
     if a == b:
         return a
-    if isinstance(a, Categorical) and isinstance(b, Categorical) and replace(a, values=b.values) == b:
+    if grows(a) and grows(b) and replace(a, values=b.values) == b:
         shared = len(set(a.values) & set(b.values))
         if shared and a.values[:shared] == b.values[:shared]:
             return replace(a, values=(*a.values, *b.values[shared:]))

@@ -17,8 +17,10 @@ root mean square over K draws and t the quantile of Student's law with K degrees
 hold the fit's own prediction: a fit with far too much penalty may predict what the tables do not bear out,
 and then its interval reaches from there to where they point.
 
-**What training left undone.** It stops before the weights are quite at rest. Predicted log-odds were seen to
-move (root mean square m, in ten iterations up to iteration t) like t^−(a+1); then u = m·t/10a is left to go.
+**What training left undone.** It stops before the weights are quite at rest. The weights kept are an average
+that goes 3/t of the way to the last ones in iteration t since it began; where predicted log-odds moved by m
+(root mean square) in ten iterations, the last weights, which have momentum and swing about where they are
+going, were u = m·t/30 away.
 Steps along the gradient are short where the tables tell least, so what is left is taken to be spread like
 the draws of a law with precision 2λ, of mean square s̄²: the gradient left over is N(0, κ(I + 2λ)), κ =
 u²/s̄², and is added to u − ρθ.
@@ -53,6 +55,7 @@ from agglearn.runtime.options import check_seed
 from agglearn.runtime.random import Use
 from agglearn.runtime.speech import option
 from agglearn.runtime.threads import thread_count
+from agglearn.train.evidence import ROUND, ROUNDS
 from agglearn.train.state import Iteration
 from agglearn.trust.prior import Normals, learn_prior, mean_square, probe_count
 
@@ -69,8 +72,7 @@ _NEWTON_STEPS = 4  # a safeguard: they end when predictions are at rest
 _SETTLED = 1e-2  # standard deviations (root mean square) that the last Newton step may move predictions by
 _HALVINGS = 4  # of a Newton step that makes it worse
 _LOOKED_EVERY = 10  # iterations between two looks at the predictions
-_USUAL_DECAY = 2.0  # where there was one look only
-_DECAY = (0.3, 4.0)  # of a, the power at which what is left to go falls; 0.2 to 5 were seen
+_WAY = 3.0  # over t: the part of the way to the last weights that their average goes in iteration t
 _JUDGED = 1 << 14  # members that the mean square of a spread is taken over
 _BLOCK = 1 << 16  # records at a time
 _EXACT_DRAWS = 20_000  # members of a field that kept no chains: as many as a middling fit has
@@ -181,7 +183,7 @@ def model_posterior(
     drawn = draw_population(model, seed=seed, threads=threads, members=members)
     options: dict[str, Any] = {
         "noise": record.noise,
-        "left_to_go": left_to_go(record.history),
+        "left_to_go": left_to_go(record.history, ROUND * ROUNDS if record.settings.by_table else 0),
         "draws": draws,
         "seed": seed,
         "threads": threads,
@@ -191,8 +193,11 @@ def model_posterior(
     return posterior(drawn, model.field, model.rows, record.lambda_theta, **options)
 
 
-def left_to_go(history: Sequence[Iteration]) -> float:
-    """How far the predicted log-odds (root mean square) still were from rest, by how they had moved."""
+def left_to_go(history: Sequence[Iteration], began: int = 0) -> float:
+    """How far the predicted log-odds (root mean square) still were from rest, by how they had moved.
+
+    The average they are of ``began`` at an iteration.
+    """
     looks = [(entry.iteration, entry.moved) for entry in history if entry.moved is not None]
     if not looks:
         raise InputError(
@@ -200,14 +205,8 @@ def left_to_go(history: Sequence[Iteration]) -> float:
             "intervals depend on: fit it again with more"
         )
     last, moved = looks[-1]
-    if moved == 0.0:
-        return 0.0
-    recent = [look for look in looks if 2 * look[0] >= last and look[1] > 0] or looks
-    power = _USUAL_DECAY
-    if len(recent) > 1:
-        at, size = np.log(np.array(recent)).T
-        power = -float(np.polyfit(at, size, 1)[0]) - 1
-    return float(moved * last / _LOOKED_EVERY / np.clip(power, *_DECAY))
+    since = last - began if last > began else last
+    return float(moved * since / (_WAY * _LOOKED_EVERY))
 
 
 def posterior(
