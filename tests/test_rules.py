@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from agglearn.schema.features import Binned, Categorical, Cut, Encoded, Feature
 from agglearn.schema.rules import Cuts, LookUp, Rule
+from agglearn.schema.values import key
 from tests.conftest import REPOSITORY
 
 texts = st.sampled_from(["a", "b", "c", "d", "(other)", "1", "2.5", ""])
@@ -47,7 +48,13 @@ def by_hand(rule: Rule, value: str | None) -> int:
     if value is None:
         return rule.missing
     if isinstance(rule, LookUp):
-        return rule.codes.get(value, rule.default)
+        if value in rule.codes:
+            return rule.codes[value]
+        # A number is one value however it is written, unless the vocabulary tells two writings apart.
+        alike = [
+            code for text, code in rule.codes.items() if key(text) is not None and key(text) == key(value)
+        ]
+        return alike[0] if len(alike) == 1 else rule.default
     try:
         number = float(value)
     except ValueError:

@@ -291,7 +291,7 @@ def test_a_log_with_correlated_features_of_many_values_trains_steadily_with_defa
     def look(state: FitState) -> None:
         scores.append(nllh(y > 0, state.weights.mean.log_odds(coded, 2)))
 
-    run = fit(problem, FitSettings(iterations=100), on_iteration=look)
+    run = fit(problem, FitSettings(iterations=7 * ROUND), on_iteration=look)
     assert run.state.step_scale == 1  # the guard had nothing to do
     assert scores[-1] > 0.15
     # The standard error of a difference of two of these NLLH, on 50,000 records, is about 0.003. Each time

@@ -558,7 +558,7 @@ def test_diagnose_prints_one_json_object(run_cli: Cli, made: Path) -> None:
         (("m.model", "other.agg"), "the tables have another schema"),
         (("m.model", "t.agg", "--check", "other.agg"), "the tables to check by have another schema"),
         (("m.model", "t.agg", "--suggest", "-1"), "--suggest -1"),
-        (("m.model", "t.agg", "--cells", "0"), "budget of cells 0"),
+        (("m.model", "t.agg", "--cells", "0"), "--cells 0 is out of bounds"),
         (("m.model", "t.agg", "--size", "1"), "size 1"),
         (("m.model", "t.agg", "--check", "m.model"), "m.model"),
     ],

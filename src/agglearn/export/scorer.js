@@ -10,14 +10,15 @@
 
 const agglearnScorer = (() => {
   const FORMAT = "agglearn.scorer", VERSION = 2; // the first version lists no cells
-  const NUMBER = /^[+-]?(\d+(_\d+)*\.?(\d+(_\d+)*)?|\.\d+(_\d+)*)(e[+-]?\d+(_\d+)*)?$/i;
+  const NUMBER = /^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i;
+  const WRITTEN = /^(-?(?:0|[1-9][0-9]{0,400}|(?=\.[0-9])))(?:\.([0-9]{0,400}))?([eE][+-][0-9]{1,3})?$/;
   const ENDLESS = /^([+-]?)inf(inity)?$/i;
 
   // A text as a number, undefined where it is none.
   function numberOf(value) {
     if (typeof value !== "string") return Number(value);
     const text = value.trim();
-    if (NUMBER.test(text)) return Number(text.replaceAll("_", ""));
+    if (NUMBER.test(text)) return Number(text);
     const endless = ENDLESS.exec(text);
     if (endless) return endless[1] === "-" ? -Infinity : Infinity;
     return /^[+-]?nan$/i.test(text) ? NaN : undefined;
@@ -28,7 +29,7 @@ const agglearnScorer = (() => {
     if (typeof value !== "number") return String(value);
     if (!Number.isFinite(value)) return value > 0 ? "inf" : "-inf";
     const size = Math.abs(value);
-    if (Number.isInteger(value) && size < 2 ** 53) return String(value);
+    if (Number.isInteger(value) && size < 1e22) return BigInt(value).toString();
     return size >= 1e-6 && size < 1e10 ? String(value) : value.toExponential();
   }
 
@@ -42,7 +43,33 @@ const agglearnScorer = (() => {
       return rule.cuts.filter(([cut, after]) => number > cut || (number === cut && !after)).length;
     }
     const text = rule.value_type === "boolean" && typeof value === "string" ? value.toLowerCase() : textOf(value);
-    return Object.hasOwn(rule.codes, text) ? rule.codes[text] : rule.default;
+    if (Object.hasOwn(rule.codes, text)) return rule.codes[text];
+    rule.keys ??= keysOf(rule.codes);
+    return rule.keys.get(keyOf(text)) ?? rule.default;
+  }
+
+  // The one form of a number or an answer, however it is written; undefined for any other text.
+  function keyOf(text) {
+    const plain = text.trim(), word = plain.toLowerCase();
+    if (word === "true" || word === "false") return word === "true" ? "1" : "0";
+    const found = WRITTEN.exec(plain);
+    if (!found) return undefined;
+    const [, whole, part, power] = found;
+    if (power === undefined && !/[1-9]/.test(part ?? "")) return ["", "-", "-0"].includes(whole) ? "0" : whole;
+    const value = Number(plain);
+    return Number.isFinite(value) ? textOf(value) : undefined;
+  }
+
+  // Codes by the keys of their texts; where texts share a key, nothing but the text tells.
+  function keysOf(codes) {
+    const found = new Map(), shared = new Set();
+    for (const [text, code] of Object.entries(codes)) {
+      const key = keyOf(text);
+      if (key !== undefined && found.has(key)) shared.add(key);
+      if (key !== undefined) found.set(key, code);
+    }
+    for (const key of shared) found.delete(key);
+    return found;
   }
 
   // Where a rank stands in an increasing list; past its end, where the weight of all others is, if it does not.

@@ -19,11 +19,15 @@ import datetime
 import decimal
 import json
 import math
+import re
 import sys
 from typing import Any, TextIO
 
 FORMAT, VERSION = "agglearn.scorer", 2  # the first version lists no cells
 MISSING = ("", "NA", "NaN", "nan", "null", "NULL")
+NUMBER = re.compile(
+    r"(?P<whole>-?(?:0|[1-9][0-9]{0,400}|(?=\.[0-9])))(?:\.(?P<part>[0-9]{0,400}))?(?P<power>[eE][+-][0-9]{1,3})?"
+)
 
 
 class Scorer:
@@ -70,7 +74,37 @@ def code_of(rule: dict[str, Any], value: Any) -> int:
         return sum(number > cut or (number == cut and not after) for cut, after in rule["cuts"])
     if rule["value_type"] == "boolean" and isinstance(value, str):
         value = value.lower()
-    return int(rule["codes"].get(text_of(value), rule["default"]))
+    text = text_of(value)
+    if text not in rule["codes"]:
+        if "keys" not in rule:
+            rule["keys"] = keys_of(rule["codes"])
+        return int(rule["keys"].get(key_of(text), rule["default"]))
+    return int(rule["codes"][text])
+
+
+def key_of(text: str) -> str | None:
+    """The one form of a number or an answer, however it is written; None for any other text."""
+    text = text.strip()
+    if text.lower() in ("true", "false"):
+        return "1" if text.lower() == "true" else "0"
+    found = NUMBER.fullmatch(text)
+    if found is None:
+        return None
+    if found["power"] is None and not (found["part"] or "").strip("0"):
+        return "0" if found["whole"] in ("", "-", "-0") else found["whole"]
+    return None if math.isinf(float(text)) else float_text(float(text))
+
+
+def keys_of(codes: dict[str, int]) -> dict[str | None, int]:
+    """Codes by the keys of their texts; where texts share a key, nothing but the text tells."""
+    found: dict[str | None, int] = {}
+    shared: set[str | None] = {None}
+    for text, code in codes.items():
+        key = key_of(text)
+        if key in found:
+            shared.add(key)
+        found[key] = code
+    return {key: code for key, code in found.items() if key not in shared}
 
 
 def number_of(value: Any) -> float | None:
@@ -79,6 +113,8 @@ def number_of(value: Any) -> float | None:
         return None
     if isinstance(value, datetime.timedelta):
         return float(value // datetime.timedelta(microseconds=1))
+    if isinstance(value, str) and "_" in value:
+        return None
     try:
         return float(value)
     except (TypeError, ValueError):
@@ -108,10 +144,10 @@ def text_of(value: Any) -> str:
 
 
 def float_text(value: float) -> str:
-    """The shortest digits that give the number again; with an exponent below 1e-6 and from 1e10."""
+    """The shortest digits that give the number again; a fraction has an exponent below 1e-6 and from 1e10."""
     if math.isinf(value):
         return "inf" if value > 0 else "-inf"
-    if value == math.floor(value) and abs(value) < 2**53:
+    if value == math.floor(value) and abs(value) < 1e22:
         return str(int(value))
     exact = decimal.Decimal(repr(value))
     if 1e-6 <= abs(value) < 1e10:

@@ -130,7 +130,8 @@ def fit(
     if problem.unsure is not None:  # the tables it knows as its own are those that were given
         given_tables = make_problem(whole, label)
         own = with_mains(given_tables) if record.mains else given_tables
-        record = replace(record, tables=own.fingerprint)
+        noise = {"tables": int((own.noise.sums > 0).sum()) if own.noise else 0, "penalties": problem.unsure}
+        record = replace(record, tables=own.fingerprint, used={**record.used, "noise": noise})
     return Model(
         schema=Schema(whole.schema.features, (chosen,)),
         label=chosen,

@@ -13,6 +13,12 @@ _FAR = 3.0  # standard errors beyond chance, above which a distance is worth sho
 
 def used_blocks(used: Mapping[str, Any]) -> Iterator[Block]:
     """Records, an earlier model, a prior: whichever there were."""
+    if "noise" in used:
+        heavier = used["noise"]["penalties"]
+        yield Paragraph(
+            "the tables are noisy: before the fit their margins were made to agree, and what is likely to be "
+            f"noise was taken out; penalties are {heavier:.3g} times as heavy for what is left of it"
+        )
     if "records" in used:
         yield from _records(used["records"])
     if "from" in used:

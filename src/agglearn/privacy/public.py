@@ -91,7 +91,7 @@ def read_public(
     columns = tuple(_column(entry, bounds, coding or Coding(), str(path)) for entry in document["features"])
     if not document.get("labels"):
         return Known(columns)
-    placeholder = {"features": [{"name": "", "kind": "categorical", "missing": False, "values": []}]}
+    placeholder = {"features": [{"name": "", "kind": "categorical", "missing": False, "values": [""]}]}
     return Known(columns, Schema.from_json({**placeholder, "labels": document["labels"]}, str(path)).labels)
 
 
