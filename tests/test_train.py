@@ -297,5 +297,5 @@ def test_a_log_with_correlated_features_of_many_values_trains_steadily_with_defa
     # The standard error of a difference of two of these NLLH, on 50,000 records, is about 0.003. Each time
     # that penalties are set, averages begin anew: what counts is where a round ends.
     assert min(np.diff(scores[ROUND - 1 :: ROUND])) > -0.003
-    # Two of those errors: 0.004 was seen, as penalties end a little too low where most cells hold few records.
+    # Two of those errors: 0.004 was seen, as penalties end a bit too low where most cells hold few records.
     assert scores[-1] > max(scores) - 0.006
