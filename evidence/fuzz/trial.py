@@ -129,7 +129,14 @@ def run(
     sys.stdout.flush()
     sys.stderr.flush()
     began = time.perf_counter()
+    # A process begins with no handlers of signals: not with those of whoever runs the trials.
+    ends = {signal.SIGTERM, signal.SIGHUP}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ends)
     child = os.fork()
+    if child == 0:
+        for number in ends:
+            signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
     if child == 0:
         streams = Streams(out, err, without_stdout, stdout)
         _become(args, folder, streams, kill_at, memory, environment or {}, without_exchange)

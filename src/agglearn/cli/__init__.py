@@ -66,11 +66,11 @@ def main() -> None:
     sys.exit(code if isinstance(code, int) else 0)
 
 
-class _EndedError(BaseException):
-    """A signal asked for the end; on the way out everything is tidied up."""
+class _EndedError(SystemExit):
+    """A signal asked for the end; on the way out everything is tidied up, wherever it came."""
 
     def __init__(self, number: int) -> None:
-        super().__init__(number)
+        super().__init__(128 + number)
         self.number = number
 
 
