@@ -30,6 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 from agglearn.field.layout import Layout
+from agglearn.field.margins import marginal
 from agglearn.field.problem import Problem
 from agglearn.field.shrink import shrunk
 
@@ -118,7 +119,7 @@ class _Classes:
             for t in self._plain:
                 if f in layout.scopes[t]:
                     each = 1 / (sizes[t] / card * max(float(variance[t]), _LEAST))
-                    found += each * (_margin(layout, values, t, f) - sums[t] / card)
+                    found += each * (marginal(layout, values, t, (f,)) - sums[t] / card)
                     weight += each
             if weight:
                 found /= weight
@@ -135,7 +136,7 @@ class _Classes:
             was = float(values[layout.part(t)].sum())
             for f in scope:
                 shape = [layout.cards[g] if g == f else 1 for g in scope]
-                gap = margins[f] - _margin(layout, values, t, f)
+                gap = margins[f] - marginal(layout, values, t, (f,))
                 table += (gap / (size / layout.cards[f])).reshape(shape)
             table -= (len(scope) - 1) * (total - was) / size
         return new
@@ -224,11 +225,6 @@ def raked(table: Floats, rows: Floats, columns: Floats) -> Floats:
         table = table * (rows / np.maximum(table.sum(axis=1), _LEAST))[:, None]
         table = table * (columns / np.maximum(table.sum(axis=0), _LEAST))
     return table
-
-
-def _margin(layout: Layout, values: Floats, t: int, f: int) -> Floats:
-    others = tuple(axis for axis, g in enumerate(layout.scopes[t]) if g != f)
-    return np.asarray(layout.table(values, t).sum(axis=others))
 
 
 def _onto_simplex(values: Floats, total: float) -> Floats:
