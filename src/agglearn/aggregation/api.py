@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import narwhals as nw
@@ -14,6 +15,7 @@ from agglearn.aggregation.document import aggregation_document
 from agglearn.aggregation.options import AggregateOptions
 from agglearn.aggregation.pushdown import count_tables_lazy, is_lazy, survey_lazy
 from agglearn.aggregation.stream import count_tables
+from agglearn.aggregation.triples import Sample, telling_scopes
 from agglearn.errors import InputError
 from agglearn.records.first_pass import Learnt, grow_schema, learn_schema, schema_of, to_survey
 from agglearn.records.grow import growing, grown_schema
@@ -26,10 +28,11 @@ from agglearn.report.finding import Finding
 from agglearn.runtime.options import with_keywords
 from agglearn.schema.schema import Label, Schema
 from agglearn.tables.data import AggregatedData
-from agglearn.tables.format import load_schema
+from agglearn.tables.format import load_schema, load_scopes
 from agglearn.tables.ledger import Part
 from agglearn.tables.periods import Period
-from agglearn.tables.scopes import parse_scopes
+from agglearn.tables.scopes import AUTO, parse_scopes
+from agglearn.tables.table import Scope
 
 
 @dataclass(frozen=True, repr=False)
@@ -44,11 +47,14 @@ class Aggregation(Finding):
         What was decided about each column, where the schema was learnt.
     unknown
         For each feature that met values it has no modality for, how many.
+    beside
+        Triples that were counted beside all pairs, because pairs cannot tell them.
     """
 
     parts: dict[str, AggregatedData]
     notes: list[ColumnNote]
     unknown: dict[str, int]
+    beside: list[Scope] = field(default_factory=list)
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{name} of {data.rows:,.0f} records" for name, data in self.parts.items())
@@ -60,7 +66,9 @@ class Aggregation(Finding):
 
     def document(self, paths: Mapping[str, str] | None = None, seconds: float | None = None) -> Document:
         """What was counted, in words and numbers; with where it was written and what it took, if told."""
-        return aggregation_document(self.parts, self.notes, self.unknown, paths=paths, seconds=seconds)
+        return aggregation_document(
+            self.parts, self.notes, self.unknown, self.beside, paths=paths, seconds=seconds
+        )
 
 
 def aggregate(
@@ -129,7 +137,8 @@ def _given_schema(how: AggregateOptions, columns: Columns) -> Schema | None:
     """The schema to code by, if it is not to be learnt."""
     if how.schema is None:
         return None
-    schema = how.schema if isinstance(how.schema, Schema) else load_schema(how.schema)
+    given = how.schema.schema if isinstance(how.schema, AggregatedData) else how.schema
+    schema = given if isinstance(given, Schema) else load_schema(given)
     if how.target_encode:
         raise InputError("target encodings are part of a schema: they cannot be learnt beside a given one")
     schema = Schema(schema.features, tuple(_known_label(label, schema) for label in columns.labels))
@@ -154,16 +163,30 @@ def _count_here(data: Any, columns: Columns, schema: Schema | None, how: Aggrega
         learnt = grow_schema(source, schema, how, split, show_progress=show)
     else:
         learnt = Learnt(schema)
-    parts, unknown = count_tables(
+    scopes, sample = _scopes(how, learnt.schema), Sample() if how.tables == AUTO and schema is None else None
+    count = partial(
+        count_tables,
         source,
         learnt.schema,
-        parse_scopes(how.tables, learnt.schema),
         hash_size=how.hash_size,
         split=split,
         encoding=encoding,
         show_progress=show,
     )
-    return Aggregation(parts, learnt.notes, unknown)
+    parts, unknown = count(scopes, sample=sample)
+    beside = [] if sample is None else telling_scopes(sample, learnt.schema, parts[TRAIN].rows)
+    if beside:
+        more, _ = count(beside)
+        parts = {k: replace(d, tables={**d.tables, **more[k].tables}) for k, d in parts.items()}
+    return Aggregation(parts, learnt.notes, unknown, beside)
+
+
+def _scopes(how: AggregateOptions, schema: Schema) -> list[Scope]:
+    """The tables to count: those asked for, or those beside which the schema stood."""
+    if how.tables != AUTO or how.schema is None or isinstance(how.schema, Schema):
+        return parse_scopes(how.tables, schema)
+    like = list(how.schema.tables) if isinstance(how.schema, AggregatedData) else load_scopes(how.schema)
+    return [s for s in like if set(s) <= set(schema.names)] or parse_scopes(how.tables, schema)
 
 
 def _count_there(frame: Any, columns: Columns, schema: Schema | None, how: AggregateOptions) -> Aggregation:
@@ -183,7 +206,7 @@ def _count_there(frame: Any, columns: Columns, schema: Schema | None, how: Aggre
     data, unknown = count_tables_lazy(
         frame,
         learnt.schema,
-        parse_scopes(how.tables, learnt.schema),
+        _scopes(how, learnt.schema),
         how.hash_size,
         show_progress=how.show_progress,
     )

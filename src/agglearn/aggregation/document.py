@@ -6,14 +6,17 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from agglearn.records.learn import LEFT_OUT, ColumnNote
 from agglearn.report.document import Block, Column, Document, Grid, Note, Statement, Value, number
+from agglearn.runtime.display import counted
 from agglearn.schema.unknown import unknown_notes
 from agglearn.tables.data import AggregatedData
+from agglearn.tables.table import Scope
 
 
 def aggregation_document(
     parts: Mapping[str, AggregatedData],
     notes: Sequence[ColumnNote],
     unknown: Mapping[str, int],
+    beside: Sequence[Scope] = (),
     *,
     paths: Mapping[str, str] | None = None,
     seconds: float | None = None,
@@ -30,7 +33,11 @@ def aggregation_document(
     first = next(iter(parts.values()))
     rows = sum(data.rows for data in parts.values())
     return Document(
-        blocks=(*_columns(notes), *(_part((paths or {}).get(p, p), data) for p, data in parts.items())),
+        blocks=(
+            *_columns(notes),
+            *_beside(beside),
+            *(_part((paths or {}).get(p, p), data) for p, data in parts.items()),
+        ),
         warnings=(
             *(Note(f"{n.name} is left out: {n.why}", cause=LEFT_OUT) for n in notes if n.kind == LEFT_OUT),
             *unknown_notes(unknown, rows, "has no cell in its tables"),
@@ -41,6 +48,7 @@ def aggregation_document(
             "rows": rows,
             "parts": told,
             "columns": [vars(note) for note in notes],
+            "beside": [list(scope) for scope in beside],
             "unknown": dict(unknown),
             **({} if seconds is None else {"seconds": seconds}),
         },
@@ -57,6 +65,12 @@ def _columns(notes: Sequence[ColumnNote]) -> Iterator[Block]:
         for row, note in zip(rows, notes, strict=True):
             row.insert(3, note.missing or None)
     yield Grid(tuple(columns), tuple(map(tuple, rows)))
+
+
+def _beside(scopes: Sequence[Scope]) -> Iterator[Statement]:
+    if scopes:
+        named = ", ".join(" × ".join(scope) for scope in scopes)
+        yield Statement(f"beside all pairs {counted(len(scopes), 'triple')} that pairs cannot tell: {named}")
 
 
 def _part(name: str, data: AggregatedData) -> Statement:

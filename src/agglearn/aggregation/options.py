@@ -12,9 +12,11 @@ from agglearn.records.options import Coding, ReadOptions, Split, TargetEncoding
 from agglearn.runtime.options import as_names, at_least, check_bounds
 from agglearn.runtime.speech import option
 from agglearn.tables.periods import Period
+from agglearn.tables.scopes import AUTO
 
 if TYPE_CHECKING:
     from agglearn.schema.schema import Schema
+    from agglearn.tables.data import AggregatedData
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,9 +30,11 @@ class AggregateOptions(Coding):
     features, exclude
         Feature columns (all but the labels by default), and columns or patterns to leave out.
     tables
-        ``pairs``, ``singles``, ``triples``, ``a*b*c``, joined by commas; or tuples.
+        ``pairs``, ``singles``, ``triples``, ``a*b*c``, joined by commas; or tuples. ``auto`` is the tables of
+        the ``.agg`` that the schema is taken from; where the schema is learnt, all pairs and the triples that
+        pairs cannot tell (:mod:`.triples`); all pairs elsewhere.
     schema
-        A schema to code by, or the path of one or of an ``.agg``, instead of learning it.
+        A schema to code by, tables that have one, or the path of either, instead of learning it.
     grow
         Whether values of categories that the schema given does not know get codes behind its own; as many as
         ``max_modalities`` and ``min_modality_count`` allow.
@@ -54,8 +58,8 @@ class AggregateOptions(Coding):
     positive: str | Sequence[str | None] | None = None
     features: Sequence[str] | None = None
     exclude: Sequence[str] = ()
-    tables: str | Iterable[Sequence[str]] = "pairs"
-    schema: Schema | str | os.PathLike[str] | None = None
+    tables: str | Iterable[Sequence[str]] = AUTO
+    schema: Schema | AggregatedData | str | os.PathLike[str] | None = None
     grow: bool = False
     period: str | None = None
     hash_size: int | None = None

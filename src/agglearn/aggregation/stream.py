@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from agglearn.aggregation.tally import Tally
+from agglearn.aggregation.triples import Sample
 from agglearn.errors import InputError
 from agglearn.records.options import Split, TargetEncoding
 from agglearn.records.sources import Source
@@ -24,11 +25,13 @@ def count_tables(
     hash_size: int | None = None,
     split: Split | None = None,
     encoding: TargetEncoding | None = None,
+    sample: Sample | None = None,
     show_progress: bool = False,
 ) -> tuple[dict[str, AggregatedData], dict[str, int]]:
     """Count a source's records into tables, one set for each part of the split.
 
-    Returns the aggregations by part, and for each feature how many values it had no modality for.
+    Records of the first part are offered to the sample. Returns the aggregations by part, and for each
+    feature how many values it had no modality for.
     """
     parts = Parts(split or Split(), encoding or TargetEncoding())
     tallies = [Tally(schema, scopes, hash_size, copies=len(parts.names)) for _ in parts.names]
@@ -44,6 +47,8 @@ def count_tables(
             else:
                 for k, tally in enumerate(tallies):
                     tally.add(np.ascontiguousarray(codes[:, part == k]), labels[:, part == k])
+            if sample is not None:
+                sample.add(codes if part is None else codes[:, part == 0])
             advance(batch.num_rows)
     data = {}
     for part_name, tally in zip(parts.names, tallies, strict=True):

@@ -24,7 +24,7 @@ Labels = Annotated[list[str], typer.Option("--label", help="Column to predict (s
 Positive = Annotated[
     str | None, typer.Option(help="Positive value of the label, where it is not 0/1 or true/false.")
 ]
-Tables = Annotated[str, typer.Option(help="pairs, singles, triples, a*b*c, or several with commas.")]
+Tables = Annotated[str, typer.Option(help="pairs, singles, triples, a*b*c, several with commas; or auto.")]
 HashSize = Annotated[
     int | None, typer.Option(help="Hash tables with more cells than this to so many buckets.")
 ]

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from agglearn.aggregation.options import AggregateOptions
 from agglearn.aggregation.tally import Tally
+from agglearn.aggregation.triples import Sample, telling_scopes
 from agglearn.errors import InputError
 from agglearn.field.problem import Problem, make_problem
 from agglearn.judge.baselines import (
@@ -45,7 +46,7 @@ from agglearn.runtime.threads import thread_count
 from agglearn.schema.features import Codes
 from agglearn.schema.schema import Schema
 from agglearn.tables.data import AggregatedData
-from agglearn.tables.scopes import parse_scopes
+from agglearn.tables.scopes import AUTO, parse_scopes
 from agglearn.tables.table import Scope, Table
 from agglearn.train.loop import fit
 from agglearn.train.settings import FitSettings
@@ -215,6 +216,10 @@ def compare(
     check_labels(test_y, "the test records")
     check_labels(y[is_valid], "the validation part of the training records")
     scopes = parse_scopes(tables, schema)
+    if tables == AUTO:
+        sample = Sample()
+        sample.add(codes)
+        scopes += telling_scopes(sample, schema, len(y), threads)
     how = _How(schema, scopes, hash_size, fit_settings or FitSettings(), thread_count(threads))
     fitted_on = _Training(how, codes[:, ~is_valid], y[~is_valid])
     valid = (codes[:, is_valid], y[is_valid] == 1)

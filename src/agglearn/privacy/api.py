@@ -39,7 +39,7 @@ from agglearn.schema.features import Categorical
 from agglearn.schema.schema import Label, Schema, require_columns
 from agglearn.tables.data import AggregatedData
 from agglearn.tables.promise import Promise, Spending
-from agglearn.tables.scopes import parse_scopes
+from agglearn.tables.scopes import AUTO, parse_scopes
 
 
 @dataclass(frozen=True)
@@ -87,6 +87,8 @@ def aggregate_private(
         What may be spent, whose privacy it is, and what is public.
     """
     how = with_keywords(options or AggregateOptions(), keywords, "aggregate_private")
+    if how.tables == AUTO:  # which tables there are must not depend on the records
+        how = replace(how, tables="pairs")
     prepared = prepare_records(data, label, how, privacy)
     with prepared.booked("in memory"):
         return prepared.result

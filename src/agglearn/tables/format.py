@@ -157,6 +157,19 @@ def load_schema(source: str | os.PathLike[str]) -> Schema:
     return Schema.from_json(read_json(path), str(path))
 
 
+def load_scopes(source: str | os.PathLike[str]) -> list[Scope]:
+    """Which tables an ``.agg`` folder holds; none where it is a schema file."""
+    path = Path(source)
+    if not path.is_dir():
+        return []
+    document = read_manifest(path, FORMAT, VERSION)
+    schema = Schema.from_json(document["schema"], str(path))
+    try:
+        return [_declared(e, schema)[0]["features"] for e in listed(document["tables"], "tables")]
+    except DAMAGED as error:
+        raise StoreError(f"{path} is damaged ({type(error).__name__}: {error}): make it again") from None
+
+
 def save_schema(schema: Schema, target: str | Path) -> None:
     """Write a schema as a JSON file, to be read again or edited by hand."""
     write_text(Path(target), json.dumps(schema.to_json(), indent=1, ensure_ascii=False) + "\n")

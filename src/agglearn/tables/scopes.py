@@ -13,15 +13,17 @@ from agglearn.schema.schema import Schema
 from agglearn.tables.cells import Cells, cells_for
 from agglearn.tables.table import Scope
 
+AUTO = "auto"
 _BYTES_A_TABLE = 8192  # of a small one: measured, with what is written of it
 
 
 def parse_scopes(spec: str | Iterable[Sequence[str]], schema: Schema) -> list[Scope]:
     """The tables that a specification asks for, as tuples of features in schema order.
 
-    ``singles``, ``pairs``, ``triples`` and ``a*b*c`` can be joined by commas.
+    ``singles``, ``pairs``, ``triples`` and ``a*b*c`` can be joined by commas; ``auto`` is pairs, beside which
+    whoever has the records may count more.
     """
-    orders = {"singles": 1, "pairs": 2, "triples": 3}
+    orders = {"singles": 1, AUTO: 2, "pairs": 2, "triples": 3}
     terms: list[str | Sequence[str]] = list(spec.split(",")) if isinstance(spec, str) else list(spec)
     scopes: dict[Scope, None] = {}
     for term in terms:
