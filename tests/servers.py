@@ -14,6 +14,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from agglearn.errors import AgglearnError
+from agglearn.spark.session import open_session, require_java
+
 
 def _postgresql_programs() -> Path | None:
     installed = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda p: p.parent.name)
@@ -66,6 +69,22 @@ def postgresql() -> Iterator[Any]:
         if started:
             run("pg_ctl", "stop", "--mode=immediate")
         shutil.rmtree(folder, ignore_errors=True)
+
+
+SPARK_MASTER = "local-cluster[2,1,1024]"  # two executors, processes of their own, with a core each
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    """A session on a cluster of our own."""
+    pytest.importorskip("pyspark")
+    try:
+        require_java()
+    except AgglearnError as reason:
+        pytest.skip(str(reason))
+    session = open_session(SPARK_MASTER, {"spark.sql.shuffle.partitions": "2"})
+    yield session
+    session.stop()
 
 
 _POSTGRESQL_TYPES = (
