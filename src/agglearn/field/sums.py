@@ -6,8 +6,8 @@ A float64 is a whole number times a power of two. Two ways to keep additions of 
 - :func:`exact_sum` adds whole numbers, by exponent: nothing is lost, and one rounding at the end is all there
   is;
 - where each cell of a table has a sum of its own, values are first rounded to multiples of one power of two
-  (:func:`on_grid`), so large that no sum of so many of them outgrows the 53 bits of a float64. What that takes
-  from a value is at most 2⁻⁵³ times their number of the largest one: 10⁻¹⁰ of it for a million.
+  (:func:`on_grid`), so large that no sum of so many of them outgrows the 53 bits of a float64. What that
+  takes from a value is at most 2⁻⁵³ times their number of the largest one: 10⁻¹⁰ of it for a million.
 """
 
 from __future__ import annotations

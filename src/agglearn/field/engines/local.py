@@ -148,6 +148,11 @@ class LocalEngine:
         """A copy of the chains, a row for each feature."""
         return self._codes.copy()
 
+    @property
+    def ids(self) -> npt.NDArray[np.uint64]:
+        """The numbers that the chains draw by."""
+        return self._ids
+
     def expect(self, field: Field, iteration: int, law: Field | None = None) -> Expectation:
         """Move the chains one sweep at these weights (or a law's), then tally them."""
         return self.count(field, iteration, law).expectation(self.rows)
