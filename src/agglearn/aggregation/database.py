@@ -9,13 +9,14 @@ from typing import Any
 from agglearn.errors import InputError, MissingExtraError
 from agglearn.records.sources import one_line
 from agglearn.schema.schema import some
+from agglearn.spark.inputs import is_spark_input
 
 _DATABASE = re.compile(r"(?P<path>.+\.(?:duckdb|ddb|db))(?::(?P<table>.+))?", re.IGNORECASE)
 
 
 def split_database_input(text: str) -> tuple[Path, str | None] | None:
     """The file and the table that ``FILE.duckdb:TABLE`` names; None where it names no database."""
-    found = _DATABASE.fullmatch(text)
+    found = None if is_spark_input(text) else _DATABASE.fullmatch(text)
     return (Path(found["path"]), found["table"]) if found else None
 
 
