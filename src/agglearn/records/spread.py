@@ -1,8 +1,8 @@
 """Records that Spark has, or that its machines can read: folded there, each task its own.
 
 A frame's records come to the tasks as Arrow batches. Parquet files that all machines see are read by the
-tasks themselves, as one machine would read them: text stays the dictionary it is stored with, and a record has
-the number that it has in the files, however they are divided.
+tasks themselves, as one machine would read them: text stays the dictionary it is stored with, and a record
+has the number that it has in the files, however they are divided.
 
 A frame's records are numbered by their place: partition after partition, as they stand there. Numbers are
 needed where records are divided by a split; then the frame is to give the same partitions whenever it is
@@ -188,13 +188,13 @@ def _gathered(batches: Iterator[Any]) -> Iterator[Any]:
         held.append(batch)
         rows += batch.num_rows
         if rows >= _ROWS:
-            yield _joined(held)
+            yield joined(held)
             held, rows = [], 0
     if held:
-        yield _joined(held)
+        yield joined(held)
 
 
-def _joined(batches: list[Any]) -> Any:
+def joined(batches: list[Any]) -> Any:
     """One batch of several; moments are in UTC, whatever zone the session shows them in."""
     table = pa.Table.from_batches(batches).combine_chunks()
     arrays = []

@@ -137,7 +137,9 @@ class LocalEngine:
         self._listed = listed_of(layout, set(np.flatnonzero(self._proposals.start < 0).tolist()))
         n_listed = int(self._listed.table_place[-1])
         self._weights = empty_weights(self._plan, sum(layout.buckets), n_listed)
-        self.set_state({"chains": chains})
+        self._codes = _columns(chains, layout)
+        self._ids = np.arange(self.n_chains, dtype=np.uint64)
+        self._labels: npt.NDArray[np.uint8] | None = None
 
     @property
     def n_chains(self) -> int:
@@ -230,7 +232,7 @@ class LocalEngine:
         """
         self._codes = _columns(state["chains"], self.layout)
         labels, ids = state.get("labels"), state.get("ids")
-        self._labels: npt.NDArray[np.uint8] | None = None if labels is None else np.array(labels, np.uint8)
+        self._labels = None if labels is None else np.array(labels, np.uint8)
         self._ids = np.arange(self.n_chains, dtype=np.uint64) if ids is None else np.array(ids, np.uint64)
 
     def _sweep(self, field: Field, iteration: int) -> tuple[Floats, Moves]:
