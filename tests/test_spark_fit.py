@@ -16,10 +16,11 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from agglearn import AggregatedData, Model, aggregate, aggregate_split, fit, load_model, save
+from agglearn import AggregatedData, Model, aggregate, aggregate_split, fit, save
 from agglearn.errors import InputError, StoreError
 from agglearn.field.engines.spark import BLOCKS, SparkEngine
 from agglearn.field.problem import Problem, make_problem
+from agglearn.model.format import load_model
 from agglearn.train import loop
 from agglearn.train.checkpoint import Checkpoints
 from agglearn.train.settings import FitSettings, TrainingSettings
