@@ -1,13 +1,13 @@
-"""An iteration on the ads shape, in as many tasks as the row says, and its parts, each measured by itself with as
-many tasks: an empty job (*scheduling*), one whose tasks look at weights that were just broadcast, less the
-empty one (*broadcast*), one whose tasks give back tallies of zeros, less the empty one (*sum*), and the time
-that blocks spend in kernels and with their files (*kernels*, of the slowest block, times the turns that tasks
-take on two cores). To hold: an iteration of 1,000,000 chains in two tasks takes at most twice the local one.
+"""An iteration on the ads shape, in as many tasks as the row says, and its parts, each measured by itself
+with as many tasks: an empty job (*scheduling*), one whose tasks look at weights that were just broadcast,
+less the empty one (*broadcast*), one whose tasks give back tallies of zeros, less the empty one (*sum*), and
+the time that blocks spend in kernels and with their files (*kernels*, of the slowest block, times the turns
+that tasks take on two cores). To hold: an iteration of 1,000,000 chains in two tasks takes at most twice the
+local one.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
@@ -41,7 +41,7 @@ _TARGET = 2.0
 
 @dataclass(frozen=True)
 class Sizes:
-    """The ads log's modalities and records, chains, iterations that are timed, and memory of the processes."""
+    """Modalities and records of the ads log, chains, iterations that are timed, and the driver's memory."""
 
     modalities: int
     rows: int
@@ -167,8 +167,9 @@ def section(results: Results, images: Path) -> list[str]:
     header = ["", "an iteration, s", "/ local", *(f"{part}, s" for part in parts)]
     met = "met" if results["2-tasks"]["iteration"] <= _TARGET * local["iteration"] else "not met"
     shape = f"{local['cells']:,} cells, {local['tables']} tables, {local['features']} features"
+    chains = results.settings("local")["chains"]
     return [
-        f"{shape}; {results.settings('local')['chains']:,} chains. At most {_TARGET:g} × local in two tasks: {met}.",
+        f"{shape}; {chains:,} chains. At most {_TARGET:g} × local in two tasks: {met}.",
         "",
         *table(header, rows),
         "",
@@ -225,13 +226,14 @@ def projection(results: Results, job: Job | None = None) -> list[str]:
         f"10⁹ records behind the tables, {job.chains:.0e} chains, {job.features} features in all "
         f"{job.tables:,.0f} pairs, {job.cells:.0e} cells, machines of {job.cores} cores with one block each "
         f"(`spark.task.cpus={job.cores}`: a block's kernels use all of them, and a machine holds one tally). "
-        "The records have left their mark in the tables: an iteration does not know how many there were. From "
-        "the rows above:",
+        "The records have left their mark in the tables: an iteration does not know how many there were. "
+        "From the rows above:",
         "",
-        f"- *kernels*: {a_chain_table * 1e9:.1f} ns a chain and table and core, times chains × tables / cores;",
-        f"- *broadcast*: {broadcast_rate / 1e6:,.0f} MB/s for {_WEIGHTS} bytes a cell; Spark's machines pass it on "
-        "to each other, so their number hardly matters;",
-        f"- *sum*: {sum_rate / 1e6:,.0f} MB/s for {_TALLY} bytes a cell, √machines tallies at each of two levels;",
+        f"- *kernels*: {a_chain_table * 1e9:.1f} ns a chain, table and core, times chains × tables / cores;",
+        f"- *broadcast*: {broadcast_rate / 1e6:,.0f} MB/s for {_WEIGHTS} bytes a cell; Spark's machines pass "
+        "it on to each other, so their number hardly matters;",
+        f"- *sum*: {sum_rate / 1e6:,.0f} MB/s for {_TALLY} bytes a cell, √machines tallies at each of two "
+        "levels;",
         f"- *scheduling*: {two['scheduling']:.2f} s a job and {a_task * 1e3:.0f} ms a task.",
         "",
         *table(
