@@ -1,8 +1,8 @@
 """Records that Spark has, or that its machines can read: folded there, each task its own.
 
 A frame's records come to the tasks as Arrow batches. Parquet files that all machines see are read by the
-tasks themselves, as one machine would read them: text stays the dictionary it is stored with, and a record has
-the number that it has in the files, however they are divided.
+tasks themselves, as one machine would read them: text stays the dictionary it is stored with, and a record
+has the number that it has in the files, however they are divided.
 
 A frame's records are numbered by their place: partition after partition, as they stand there. Numbers are
 needed where records are divided by a split; then the frame is to give the same partitions whenever it is
@@ -24,7 +24,7 @@ from agglearn.errors import InputError
 from agglearn.runtime.fold import Fold, Total
 from agglearn.schema.columns import check_supported, plain_batch
 from agglearn.schema.places import marked
-from agglearn.spark.fold import explained, fold_frame, most_tasks
+from agglearn.spark.fold import explained, fold_frame, tasks_of
 
 _Folded = TypeVar("_Folded", bound=Fold)
 _NUMBER = "(agglearn number)"
@@ -267,7 +267,7 @@ class SparkFiles:
 
     def folded(self, parts: Dividing, columns: Sequence[str], make: Callable[[], _Folded]) -> _Folded:
         """A fold of these columns of all records."""
-        runs = _runs(self.files.pieces(), most_tasks(self.session) or 1)
+        runs = _runs(self.files.pieces(), tasks_of(self.session) or 1)
         with explained():
             tasks = self.session.range(0, len(runs), 1, max(len(runs), 1))
         return fold_frame(tasks, _ReadRuns(runs, parts, list(columns)), make)
