@@ -334,6 +334,9 @@ def sql(
     min_count: Annotated[
         int | None, typer.Option(help="Leave out cells with fewer records (HAVING).")
     ] = None,
+    one_query: Annotated[
+        bool, typer.Option("--one-query", help="Ask for all tables at once: the records are read once.")
+    ] = False,
     output: Annotated[
         str | None, typer.Option("--output", "-o", help="Folder to write a file a query to.")
     ] = None,
@@ -347,13 +350,18 @@ def sql(
     from agglearn.tables.scopes import parse_scopes
 
     loaded = load_schema(schema)
-    found = write_queries(loaded, parse_scopes(tables, loaded), dialect, table, hash_size, min_count)
+    scopes = parse_scopes(tables, loaded)
+    found = write_queries(loaded, scopes, dialect, table, hash_size, min_count, one_query)
     if output is not None:
         for query in found:
             write_text(Path(output) / f"{query.name}.sql", query.text + "\n")
         say(f"{output}: {len(found):,} queries")
     if json:
-        listed = [{"name": q.name, "features": q.scope, "text": q.text} for q in found]
+        listed = [
+            {"name": q.name, "text": q.text}
+            | ({"tables": q.scopes} if one_query else {"features": q.scopes[0]})
+            for q in found
+        ]
         show(Document(data={"queries": listed}), json)
     elif output is None:
         print("\n\n".join(query.text for query in found))
