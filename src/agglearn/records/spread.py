@@ -188,13 +188,13 @@ def _gathered(batches: Iterator[Any]) -> Iterator[Any]:
         held.append(batch)
         rows += batch.num_rows
         if rows >= _ROWS:
-            yield _joined(held)
+            yield joined(held)
             held, rows = [], 0
     if held:
-        yield _joined(held)
+        yield joined(held)
 
 
-def _joined(batches: list[Any]) -> Any:
+def joined(batches: list[Any]) -> Any:
     """One batch of several; moments are in UTC, whatever zone the session shows them in."""
     table = pa.Table.from_batches(batches).combine_chunks()
     arrays = []

@@ -40,6 +40,23 @@ def open_input(session: Any, named: str) -> Any:
         return session.read.parquet(named)
 
 
+def write_frame(frame: Any, named: str) -> None:
+    """Write a frame as Parquet files, or as a table of the catalogue; nothing that exists is replaced."""
+    if not named.strip():
+        raise InputError(f"{SPARK_INPUT} names nothing: say which table or path to write")
+    writer = frame.write.mode("errorifexists")
+    try:
+        with explained("write"):
+            if _is_path(named):
+                writer.parquet(named)
+            else:
+                writer.saveAsTable(named)
+    except InputError as error:
+        if "ALREADY_EXISTS" not in str(error):
+            raise
+        raise InputError(f"{SPARK_INPUT}{named} exists already: name another output") from None
+
+
 def shared_path(session: Any, named: str) -> str | None:
     """The path of Parquet files that every machine sees as this one does; None if Spark is to read them."""
     if not _is_path(named):

@@ -7,18 +7,22 @@ installed there, or sent along (``spark.archives``), and :func:`require_package`
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
 import shutil
 import subprocess
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from agglearn.errors import AgglearnError, InputError, MissingExtraError
 from agglearn.runtime.speech import option
+
+T = TypeVar("T")
 
 OLDEST_JAVA = 17
 _QUIET = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR"}
@@ -54,12 +58,15 @@ def open_session(master: str | None = None, conf: Mapping[str, str] | None = Non
     for key, value in {**wanted, **(conf or {})}.items():
         builder = builder.config(key, value)
     try:
-        return builder.getOrCreate()
+        with _without_warnings():
+            session = builder.getOrCreate()
     except Exception as error:  # pyspark's own, Java's by way of py4j, or the system's
         reason = next(
             (line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__
         )
         raise AgglearnError(f"Spark did not start on {master or 'its default master'}: {reason}") from error
+    atexit.register(session.stop)  # Java's own end, without ours, is a page of complaints
+    return session
 
 
 def parse_conf(settings: Sequence[str] | None) -> dict[str, str]:
@@ -115,17 +122,36 @@ def require_package(session: Any) -> None:
         )
 
 
+def asked(job: Callable[[], T]) -> T:
+    """What a job gives; where Spark gives it up, one line says why."""
+    try:
+        return job()
+    except Exception as error:
+        if not type(error).__module__.startswith(("py4j", "pyspark")):
+            raise
+        lines = [line.strip() for line in str(error).splitlines()]
+        reasons = [line for line in lines if re.match(r"(\w+\.)*\w*(Error|Exception)\b", line)]
+        raise AgglearnError(f"Spark gave the job up: {(reasons or lines)[-1]}") from error
+
+
 def _package_version(_: int) -> str:
     from agglearn import __version__
 
     return __version__
 
 
+@contextmanager
+def _without_warnings() -> Iterator[None]:
+    """Where pyspark is imported and begins, it warns of versions of packages that are not used here."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
 def _session_class() -> Any:
-    """pyspark's class of sessions; the first import of it warns of versions of others."""
+    """pyspark's class of sessions."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with _without_warnings():
             from pyspark.sql import SparkSession
     except ImportError:
         raise MissingExtraError("Spark", "spark") from None
@@ -159,8 +185,14 @@ def _of_this_machine(master: str) -> dict[str, str]:
 
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    if master.startswith("local-cluster"):
+    waiting = {}
+    executors = re.fullmatch(r"local-cluster\[\s*(\d+)\s*,\s*(\d+)\s*,\s*\d+\s*\]", master)
+    if executors:
         os.environ.setdefault("SPARK_HOME", str(Path(pyspark.__file__).parent))
+        # Without a number of cores to wait for, the first work all goes to the first executor.
+        waiting = {"spark.cores.max": str(int(executors[1]) * int(executors[2]))}
+        waiting["spark.scheduler.minRegisteredResourcesRatio"] = "1.0"
     ours = str(Path(__file__).parents[2])
     paths = [ours, *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
-    return {"spark.executorEnv.PYTHONPATH": os.pathsep.join(dict.fromkeys(p for p in paths if p))}
+    found = os.pathsep.join(dict.fromkeys(p for p in paths if p))
+    return {"spark.executorEnv.PYTHONPATH": found, **waiting}
