@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -222,6 +223,9 @@ class FilePiece(Protocol):
     """Some records of a file that follow one another."""
 
     @property
+    def path(self) -> Path: ...
+
+    @property
     def first(self) -> int:
         """The number of its first record among all records."""
 
@@ -293,6 +297,11 @@ class _ReadRuns:
     def __call__(self, batches: Iterator[Any]) -> Iterator[tuple[Any, Any]]:
         for run in [run for batch in batches for run in batch.column("id").to_pylist()]:
             for piece in self._runs[run]:
+                if not piece.path.exists():
+                    raise InputError(
+                        f"{piece.path} is there for the driver and not for an executor: put it where all "
+                        "machines see it, such as a shared folder, hdfs:// or s3a://"
+                    )
                 at = piece.first
                 for batch in piece.batches(self._columns):
                     numbers = np.arange(at, at + batch.num_rows, dtype=np.uint64)

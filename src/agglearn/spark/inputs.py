@@ -69,7 +69,7 @@ def shared_path(session: Any, named: str) -> str | None:
     path = unquote(urlparse(named).path) if scheme is not None else named
     if named.lower().endswith(_OTHERS) or (Path(path) / "_delta_log").is_dir() or _has_columns_in_names(path):
         return None
-    return path
+    return str(Path(path).absolute())  # a task runs in a folder of its own
 
 
 def _is_path(named: str) -> bool:
