@@ -52,6 +52,13 @@ def odd_records(n: int = 2500, seed: int = 0) -> Any:
     )
 
 
+def frame_of(spark: Any, records: Any) -> Any:
+    """Records as Spark has them: it takes a time without a zone for one of the session's unless told."""
+    from pyspark.sql.functions import col
+
+    return spark.createDataFrame(records).withColumn("local", col("local").cast("timestamp_ntz"))
+
+
 def assert_same(one: Aggregation, other: Aggregation) -> None:
     assert one.parts.keys() == other.parts.keys()
     for name, data in one.parts.items():
@@ -78,20 +85,20 @@ def local(records: Any) -> Aggregation:
 def test_a_frame_gives_the_tables_of_one_machine_for_any_partitions(
     spark: Any, records: Any, local: Aggregation, partitions: int
 ) -> None:
-    frame = spark.createDataFrame(records).repartition(partitions)
+    frame = frame_of(spark, records).repartition(partitions)
     assert_same(aggregate_split(frame, "click", **OPTIONS), local)
 
 
 def test_partitions_may_be_skewed_or_empty(spark: Any, records: Any, local: Aggregation) -> None:
     # Three values, seven partitions: most are empty, and one has half of the records.
-    frame = spark.createDataFrame(records).repartition(7, "flag")
+    frame = frame_of(spark, records).repartition(7, "flag")
     assert_same(aggregate_split(frame, "click", **OPTIONS), local)
 
 
 def test_a_split_and_target_encodings_are_those_of_one_machine(spark: Any, records: Any) -> None:
     options: dict[str, Any] = {**OPTIONS, "split": {"valid": 0.3}, "target_encode": ["user"], "seed": 5}
     expected = aggregate_split(records, "click", **options)
-    frame = spark.createDataFrame(records)  # several partitions, in the order of the records
+    frame = frame_of(spark, records)  # several partitions, in the order of the records
     assert_same(aggregate_split(frame, "click", **options), expected)
 
 
@@ -102,7 +109,10 @@ def _slowly(batches: Iterator[Any]) -> Iterator[Any]:
             yield batch.slice(start, 100)
 
 
-def test_an_executor_that_is_killed_changes_nothing(spark: Any, records: Any, local: Aggregation) -> None:
+@pytest.mark.filterwarnings("ignore:PySpark does not yet fully support:FutureWarning")
+def test_an_executor_that_is_killed_changes_nothing(spark: Any, records: Any) -> None:
+    records = records.drop_columns(["local", "a.dot`and"])  # a name that mapInArrow itself does not take
+    expected = aggregate(records, "click")
     _slowly.__module__ = "__main__"  # executors do not have the tests: it is sent along
     frame = spark.createDataFrame(records).repartition(4)
     frame = frame.mapInArrow(_slowly, frame.schema)
@@ -122,12 +132,12 @@ def test_an_executor_that_is_killed_changes_nothing(spark: Any, records: Any, lo
 
     killer = threading.Thread(target=kill_one)
     killer.start()
-    found = aggregate_split(frame, "click", schema=local.train.schema)
+    found = aggregate(frame, "click", schema=expected.schema)
     killer.join()
     assert killed
     assert killed[0] in before
     assert killed[0] not in spark_executors()
-    assert found.train.equals(local.train)
+    assert found.equals(expected)
 
 
 # --- files and tables ------------------------------------------------------------------------------
@@ -157,12 +167,14 @@ def test_files_give_the_tables_of_one_machine(spark: Any, folder: Path) -> None:
 def test_a_table_of_the_catalogue_gives_the_tables_of_one_machine(
     spark: Any, records: Any, local: Aggregation, tmp_path: Path
 ) -> None:
-    spark.createDataFrame(records).createOrReplaceTempView("clicks")
+    frame_of(spark, records).createOrReplaceTempView("clicks")
     written = tmp_path / "on spark.agg"
     done = CliRunner().invoke(
         app,
-        ["aggregate", "spark:clicks", "--label", "click", "--categorical", "moment,local"]
-        + ["--max-modalities", "8", "-o", str(written), "--json"],
+        [
+            *("aggregate", "spark:clicks", "--label", "click", "--categorical", "moment,local"),
+            *("--max-modalities", "8", "-o", str(written), "--json"),
+        ],
     )
     assert done.exit_code == 0, done.output
     assert agglearn.load(written).equals(local.train)
@@ -206,9 +218,9 @@ def test_a_frame_is_read_batch_by_batch_in_its_order(spark: Any, records: Any) -
 
 
 def test_a_hybrid_fit_takes_its_records_from_spark(spark: Any, records: Any, local: Aggregation) -> None:
-    settings: dict[str, Any] = {"chains": 200, "iterations": 4, "lambda_theta": 10.0}
-    here = agglearn.fit(local.train, records=records, **settings)
-    there = agglearn.fit(local.train, records=spark.createDataFrame(records), **settings)
+    settings = agglearn.FitSettings(chains=200, iterations=4, lambda_theta=10.0)
+    here = agglearn.fit(local.train, settings, records=records)
+    there = agglearn.fit(local.train, settings, records=frame_of(spark, records))
     np.testing.assert_array_equal(there.field.theta, here.field.theta)
     np.testing.assert_array_equal(there.field.mu, here.field.mu)
 
@@ -218,8 +230,8 @@ def test_a_hybrid_fit_takes_its_records_from_spark(spark: Any, records: Any, loc
 
 def test_a_label_that_cannot_be_used_is_one_line_that_names_the_record(spark: Any) -> None:
     records = pa.table({"a": ["x", "y", "x"], "y": ["0", "1", "maybe"]})
-    frame = spark.createDataFrame(records).coalesce(1)
-    with pytest.raises(InputError, match="'maybe' in record 3 of partition 0 of the frame, neither 0/1 nor"):
+    frame = spark.createDataFrame(records).repartition(1)
+    with pytest.raises(InputError, match=r"'maybe' in record \d of partition 0 of the frame, neither 0/1"):
         aggregate(frame, "y")
 
 

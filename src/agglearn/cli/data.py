@@ -61,7 +61,7 @@ def aggregate(
         list[str],
         typer.Argument(
             metavar="INPUT...",
-            help="Files, globs, folders, FILE.duckdb:TABLE, or spark:TABLE_OR_PATH (Parquet, Delta, a table).",
+            help="Files, globs, folders, FILE.duckdb:TABLE or spark:TABLE_OR_PATH (Parquet, Delta).",
         ),
     ],
     label: Labels,

@@ -59,7 +59,7 @@ def write_frame(frame: Any, named: str) -> None:
 
 def shared_path(session: Any, named: str) -> str | None:
     """The path of Parquet files that every machine sees as this one does; None if Spark is to read them."""
-    if not _is_path(named):
+    if not named.strip() or not _is_path(named):
         return None
     scheme = _SCHEME.match(named)
     if scheme is not None and not named.startswith("file:/"):
