@@ -25,7 +25,12 @@ from agglearn.runtime.speech import option
 T = TypeVar("T")
 
 OLDEST_JAVA = 17
-_QUIET = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR"}
+_OURS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.broadcast.compress": "false",  # weights are noise to it
+}
 
 
 def open_session(master: str | None = None, conf: Mapping[str, str] | None = None) -> Any:
@@ -51,7 +56,7 @@ def open_session(master: str | None = None, conf: Mapping[str, str] | None = Non
     if session is not None:
         return _as_asked(session, master, conf or {})
     require_java()
-    wanted = {**_QUIET, **(_of_this_machine(master) if master and master.startswith("local") else {})}
+    wanted = {**_OURS, **(_of_this_machine(master) if master and master.startswith("local") else {})}
     builder = session_class.builder.appName("agglearn")
     if master is not None:
         builder = builder.master(master)

@@ -47,6 +47,7 @@ BLOCKS = "spark.agglearn.blocks"  # a setting: how many blocks; by default one f
 _STORAGE = "spark.checkpoint.dir"
 _WORTH = 20.0
 _MOST_MOVES = 50  # since blocks were kept: the weights of each stay on the driver's disk
+_FEW = 4  # blocks that the driver sums by itself
 _NAMED = 2  # states handed out that are there to go back to, as many as there are checkpoints
 
 
@@ -102,7 +103,7 @@ class SparkEngine:
         """Move the chains one sweep at these weights (or a law's), then tally them."""
         began = time.perf_counter()
         self._follow(field, iteration, law)
-        tally: Tally = asked(partial(self._blocks.map(self._trail.count).treeReduce, lambda a, b: a.plus(b)))
+        tally: Tally = summed(self._blocks.map(self._trail.count), Tally.plus)
         self.kernel_seconds += tally.seconds
         self._since += time.perf_counter() - began
         if self._since > _WORTH * self._cost or len(self._trail.moves) >= _MOST_MOVES:
@@ -185,11 +186,17 @@ class _Standing:
     def ask(self, work: Callable[[LocalEngine], Any], add: Callable[[Any, Any], Any]) -> Any:
         """The sum of what each block says."""
         trail = self._trail
-        return asked(partial(self._blocks.map(lambda block: work(trail.stand(block))).treeReduce, add))
+        return summed(self._blocks.map(lambda block: work(trail.stand(block))), add)
 
     def share(self, value: Any) -> Any:
         """Something that executors get as its ``value``."""
         return self._context.broadcast(value)
+
+
+def summed(values: Any, add: Callable[[Any, Any], Any]) -> Any:
+    """The sum of one value a block: in a tree, where the driver would be held up by them."""
+    few = values.getNumPartitions() <= _FEW
+    return asked(partial(values.reduce if few else values.treeReduce, add))
 
 
 def open_spark(problem: Problem, start: Starter, options: EngineOptions) -> tuple[SparkEngine, Floats]:
