@@ -87,6 +87,28 @@ def spark() -> Iterator[Any]:
     session.stop()
 
 
+def spark_executors() -> list[int]:
+    """The process numbers of the executors that this process's own cluster has now."""
+    parents: dict[int, int] = {}
+    executors = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                status = (entry / "stat").read_text().rpartition(")")[2].split()
+                parents[int(entry.name)] = int(status[1])
+                if b"CoarseGrainedExecutorBackend" in (entry / "cmdline").read_bytes() and status[0] != "Z":
+                    executors.append(int(entry.name))
+            except OSError:  # it ended meanwhile
+                continue
+
+    def is_ours(process: int) -> bool:
+        while process in parents and process != os.getpid():
+            process = parents[process]
+        return process == os.getpid()
+
+    return [process for process in executors if is_ours(process)]
+
+
 _POSTGRESQL_TYPES = (
     (pa.types.is_boolean, "boolean"),
     (pa.types.is_integer, "bigint"),

@@ -9,7 +9,12 @@ from typing import Any
 import narwhals as nw
 from narwhals.exceptions import DuplicateError
 
-from agglearn.aggregation.database import open_database_table, split_database_input
+from agglearn.aggregation.database import (
+    RelationSource,
+    is_relation,
+    open_database_table,
+    split_database_input,
+)
 from agglearn.aggregation.document import aggregation_document
 from agglearn.aggregation.options import AggregateOptions
 from agglearn.aggregation.pushdown import count_tables_lazy, is_lazy, survey_lazy
@@ -180,11 +185,14 @@ def _count_there(frame: Any, columns: Columns, schema: Schema | None, how: Aggre
         learnt = Learnt(*grown_schema(schema, survey_lazy(frame, growing(schema)), how))
     else:
         learnt = Learnt(schema)
-    data, unknown = count_tables_lazy(
-        frame,
-        learnt.schema,
-        parse_scopes(how.tables, learnt.schema),
-        how.hash_size,
-        show_progress=how.show_progress,
-    )
-    return Aggregation({TRAIN: data}, learnt.notes, unknown)
+    scopes, size = parse_scopes(how.tables, learnt.schema), how.hash_size
+    show = how.show_progress
+    if is_relation(frame):
+        source = RelationSource.of(frame)
+        parts, unknown = count_tables(
+            source, learnt.schema, scopes, hash_size=how.hash_size, show_progress=show
+        )
+    else:
+        data, unknown = count_tables_lazy(frame, learnt.schema, scopes, size, show_progress=show)
+        parts = {TRAIN: data}
+    return Aggregation(parts, learnt.notes, unknown)

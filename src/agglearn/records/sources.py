@@ -70,9 +70,9 @@ def open_source(data: Any, options: ReadOptions | None = None) -> Source:
     options = options or ReadOptions()
     if is_frame(data):
         return SparkFrame(data)
-    if isinstance(data, list) and len(data) == 1 and is_spark_input(data[0]):
-        data = data[0]
     if is_spark_input(data):
+        return _open_spark([data])
+    if isinstance(data, list | tuple) and any(map(is_spark_input, data)):
         return _open_spark(data)
     if isinstance(data, str | os.PathLike):
         return FileSource(expand([os.fspath(data)]), options)
@@ -85,10 +85,12 @@ def open_source(data: Any, options: ReadOptions | None = None) -> Source:
     return FrameSource(to_arrow(data))
 
 
-def _open_spark(text: str) -> Source:
+def _open_spark(inputs: Sequence[str]) -> Source:
     """What ``spark:…`` names: files that every machine sees are read by the tasks, all else by Spark."""
+    if len(inputs) > 1:
+        raise InputError(f"{inputs[0]} and {inputs[1]}: what Spark reads is one table or one path, by itself")
     session = open_session()
-    named = text.removeprefix(SPARK_INPUT)
+    named = inputs[0].removeprefix(SPARK_INPUT)
     path = shared_path(session, named)
     if path is None:
         return SparkFrame(open_input(session, named))

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -24,7 +25,7 @@ from agglearn.errors import InputError
 from agglearn.runtime.fold import Fold, Total
 from agglearn.schema.columns import check_supported, plain_batch
 from agglearn.schema.places import marked
-from agglearn.spark.fold import explained, fold_frame, most_tasks
+from agglearn.spark.fold import explained, fold_frame, tasks_of
 
 _Folded = TypeVar("_Folded", bound=Fold)
 _NUMBER = "(agglearn number)"
@@ -66,18 +67,19 @@ class SparkFrame:
     def batches(self, columns: Sequence[str]) -> Iterator[Any]:
         """Record batches with these columns, partition after partition, a few in memory at a time."""
         with explained():
-            rows = self._select(columns).mapInArrow(_written, "batch binary")
+            rows = self._select(columns).mapInArrow(_Written(list(columns)), "batch binary")
             for row in rows.toLocalIterator(prefetchPartitions=True):
                 with pa.ipc.open_stream(pa.py_buffer(row[0])) as reader:
                     yield from reader
 
     def folded(self, parts: Dividing, columns: Sequence[str], make: Callable[[], _Folded]) -> _Folded:
         """A fold of these columns of all records."""
-        frame, reading = self._select(columns), _ReadFrame(parts)
+        frame, names = self._select(columns), list(columns)
         if not parts.shares:
-            return fold_frame(frame, reading, make)
+            return fold_frame(frame, _ReadFrame(names, parts), make)
         counts = self._counts
-        reading = _ReadFrame(parts, np.concatenate([[0], np.cumsum(counts)[:-1]]).astype(np.uint64))
+        firsts = np.concatenate([[0], np.cumsum(counts)[:-1]]).astype(np.uint64)
+        reading = _ReadFrame([*names, _NUMBER], parts, firsts)
         whole = fold_frame(frame.select("*", _number()), reading, _Checked(make))
         if whole.counts != {p: n for p, n in enumerate(counts.tolist()) if n}:
             raise InputError(
@@ -88,12 +90,12 @@ class SparkFrame:
         return inner
 
     def _select(self, columns: Sequence[str]) -> Any:
-        """The frame with these columns, whose types are known to us."""
-        chosen = self.frame.select(*(_column(name) for name in columns))
+        """The frame with these columns, whose types are known to us, under names that trip nothing up."""
         with explained():
+            chosen = self.frame.select(*(_column(name).alias(f"c{i}") for i, name in enumerate(columns)))
             schema = chosen.limit(0).toArrow().schema
-        for own in schema:
-            check_supported(own.name, own.type)
+        for name, own in zip(columns, schema, strict=True):
+            check_supported(name, own.type)
         return chosen
 
     @cached_property
@@ -124,14 +126,16 @@ def _number() -> Any:
 class _ReadFrame:
     """Batches of a task of a frame, of a size that is worth the work, with the parts of their records."""
 
-    def __init__(self, parts: Dividing, firsts: npt.NDArray[np.uint64] | None = None) -> None:
-        self._parts, self._firsts = parts, firsts
+    def __init__(
+        self, names: list[str], parts: Dividing, firsts: npt.NDArray[np.uint64] | None = None
+    ) -> None:
+        self._names, self._parts, self._firsts = names, parts, firsts
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[tuple[Any, Any]]:
         from pyspark import TaskContext
 
         where, done = f"partition {TaskContext.get().partitionId()} of the frame", 0
-        for batch in _gathered(batches):
+        for batch in _gathered(batches, self._names):
             part = None
             if self._firsts is not None:
                 numbers = batch.column(_NUMBER).to_numpy()
@@ -178,14 +182,14 @@ class _CheckedFold:
         self.inner.take(inner)
 
 
-def _gathered(batches: Iterator[Any]) -> Iterator[Any]:
-    """Larger batches of many small ones, as Spark sends them."""
+def _gathered(batches: Iterator[Any], names: list[str]) -> Iterator[Any]:
+    """Larger batches of many small ones, as Spark sends them, with the columns' own names."""
     held: list[Any] = []
     rows = 0
     for batch in batches:
         if not batch.num_rows:
             continue
-        held.append(batch)
+        held.append(batch.rename_columns(names))
         rows += batch.num_rows
         if rows >= _ROWS:
             yield joined(held)
@@ -206,13 +210,18 @@ def joined(batches: list[Any]) -> Any:
     return plain_batch(pa.RecordBatch.from_arrays(arrays, names=table.column_names))
 
 
-def _written(batches: Iterator[Any]) -> Iterator[Any]:
+class _Written:
     """Batches as bytes, which come to the driver as they are."""
-    for batch in _gathered(batches):
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, batch.schema) as writer:
-            writer.write_batch(batch)
-        yield pa.record_batch({"batch": pa.array([sink.getvalue().to_pybytes()], pa.binary())})
+
+    def __init__(self, names: list[str]) -> None:
+        self._names = names
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        for batch in _gathered(batches, self._names):
+            sink = pa.BufferOutputStream()
+            with pa.ipc.new_stream(sink, batch.schema) as writer:
+                writer.write_batch(batch)
+            yield pa.record_batch({"batch": pa.array([sink.getvalue().to_pybytes()], pa.binary())})
 
 
 # --- files that all machines see -------------------------------------------------------------------
@@ -220,6 +229,9 @@ def _written(batches: Iterator[Any]) -> Iterator[Any]:
 
 class FilePiece(Protocol):
     """Some records of a file that follow one another."""
+
+    @property
+    def path(self) -> Path: ...
 
     @property
     def first(self) -> int:
@@ -267,7 +279,7 @@ class SparkFiles:
 
     def folded(self, parts: Dividing, columns: Sequence[str], make: Callable[[], _Folded]) -> _Folded:
         """A fold of these columns of all records."""
-        runs = _runs(self.files.pieces(), most_tasks(self.session) or 1)
+        runs = _runs(self.files.pieces(), tasks_of(self.session) or 1)
         with explained():
             tasks = self.session.range(0, len(runs), 1, max(len(runs), 1))
         return fold_frame(tasks, _ReadRuns(runs, parts, list(columns)), make)
@@ -293,6 +305,11 @@ class _ReadRuns:
     def __call__(self, batches: Iterator[Any]) -> Iterator[tuple[Any, Any]]:
         for run in [run for batch in batches for run in batch.column("id").to_pylist()]:
             for piece in self._runs[run]:
+                if not piece.path.exists():
+                    raise InputError(
+                        f"{piece.path} is there for the driver and not for an executor: put it where all "
+                        "machines see it, such as a shared folder, hdfs:// or s3a://"
+                    )
                 at = piece.first
                 for batch in piece.batches(self._columns):
                     numbers = np.arange(at, at + batch.num_rows, dtype=np.uint64)

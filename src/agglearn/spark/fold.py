@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, TypeAlias, TypeVar
 
+import numpy as np
 import pyarrow as pa
 
 from agglearn import errors
@@ -30,21 +31,15 @@ _COLUMNS = "key string, task int, piece binary"
 _SCHEMA = pa.schema([("key", pa.string()), ("task", pa.int32()), ("piece", pa.binary())])
 _FAN_IN = 16  # pieces that are added up at once
 _MOST_TASKS = 4096  # where nobody knows how many there are
-_TASKS_A_SLOT = 3  # so that one slow task does not hold up the others
+_FEW_TASKS = 4  # whose pieces the driver adds up by itself
 _BATCH_BYTES = 1 << 24
 _FAILED = "failed"
 
 
-def slots(session: Any) -> int | None:
-    """How many tasks can run at a time; None if the cluster does not say."""
+def tasks_of(session: Any) -> int | None:
+    """How many tasks a pass is divided into: as many as run at a time, for each brings home all it holds."""
     context = getattr(session, "sparkContext", None)
     return None if context is None else max(int(context.defaultParallelism), 1)
-
-
-def most_tasks(session: Any) -> int | None:
-    """How many tasks a pass is divided into at most: each holds all tables, and brings them home."""
-    running = slots(session)
-    return None if running is None else _TASKS_A_SLOT * running
 
 
 def fold_frame(frame: Any, read: Reading, make: Callable[[], _Folded]) -> _Folded:
@@ -60,24 +55,25 @@ def fold_frame(frame: Any, read: Reading, make: Callable[[], _Folded]) -> _Folde
         What makes a fold, here and in every task.
     """
     _require_package(frame.sparkSession)
-    most = most_tasks(frame.sparkSession)
+    most = tasks_of(frame.sparkSession)
     tasks = _MOST_TASKS if most is None else most
     with explained():
         rows = (frame if most is None else frame.coalesce(most)).mapInArrow(_Folding(read, make), _COLUMNS)
-        while True:
+        while tasks > _FEW_TASKS:
             above = (rows["task"] / _FAN_IN).cast("int").alias("above")
             rows = rows.groupBy("key", above).applyInArrow(_summed, _COLUMNS)
             tasks = -(-tasks // _FAN_IN)
-            if tasks == 1:
-                break
         found = rows.toArrow()
-    pieces = {}
-    for key, piece in zip(found["key"].to_pylist(), found["piece"], strict=True):
-        pieces[key] = piece
+    pieces: dict[str, Any] = {}
+    for key, piece in _in_order(found):
+        if key in pieces:
+            pieces[key].merge(piece)
+        else:
+            pieces[key] = piece
     if _FAILED in pieces:
-        raise pickle.loads(pieces[_FAILED].as_buffer()).error()
+        raise pieces[_FAILED].error()
     whole = make()
-    whole.take((tuple(json.loads(key)), pickle.loads(piece.as_buffer())) for key, piece in pieces.items())
+    whole.take((tuple(json.loads(key)), piece) for key, piece in pieces.items())
     return whole
 
 
@@ -169,9 +165,15 @@ def _batch(keys: list[str], pieces: list[bytes], task: int) -> Any:
 
 def _summed(rows: Any) -> Any:
     """Pieces of one key, added up in the order of their tasks; what they come to stands for a task above."""
-    first, *rest = rows.take(pa.compute.sort_indices(rows["task"]))["piece"]
-    total = pickle.loads(first.as_buffer())
-    for piece in rest:
-        total.merge(pickle.loads(piece.as_buffer()))
+    ((key, total), *rest) = _in_order(rows)
+    for _, piece in rest:
+        total.merge(piece)
     above = rows["task"][0].as_py() // _FAN_IN
-    return pa.Table.from_batches([_batch([rows["key"][0].as_py()], [pickle.dumps(total, protocol=5)], above)])
+    return pa.Table.from_batches([_batch([key], [pickle.dumps(total, protocol=5)], above)])
+
+
+def _in_order(rows: Any) -> Iterator[tuple[str, Any]]:
+    """Keys and pieces of rows, in the order of their tasks."""
+    keys, pieces = rows["key"], rows["piece"]
+    for i in np.argsort(rows["task"].to_numpy(), kind="stable").tolist():
+        yield keys[i].as_py(), pickle.loads(pieces[i].as_buffer())

@@ -57,7 +57,7 @@ def write_frame(frame: Any, named: str) -> None:
 
 def shared_path(session: Any, named: str) -> str | None:
     """The path of Parquet files that every machine sees as this one does; None if Spark is to read them."""
-    if not _is_path(named):
+    if not named.strip() or not _is_path(named):
         return None
     scheme = _SCHEME.match(named)
     if scheme is not None and not named.startswith("file:/"):
@@ -67,7 +67,7 @@ def shared_path(session: Any, named: str) -> str | None:
     path = unquote(urlparse(named).path) if scheme is not None else named
     if named.lower().endswith(_OTHERS) or (Path(path) / "_delta_log").is_dir() or _has_columns_in_names(path):
         return None
-    return path
+    return str(Path(path).absolute())  # a task runs in a folder of its own
 
 
 def _is_path(named: str) -> bool:
