@@ -22,6 +22,7 @@ SUBJECTS = (
     "privacy",
     "fuzz",
     "cardinality",
+    "spark",
 )
 
 

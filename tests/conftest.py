@@ -20,6 +20,7 @@ from agglearn.tables.data import AggregatedData
 from tests import fields
 from tests.browser import browser as browser
 from tests.servers import postgresql as postgresql
+from tests.servers import spark as spark
 
 REPOSITORY = Path(__file__).parents[1]
 

@@ -14,6 +14,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from agglearn.errors import AgglearnError
+from agglearn.spark.session import open_session, require_java
+
 
 def _postgresql_programs() -> Path | None:
     installed = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda p: p.parent.name)
@@ -66,6 +69,44 @@ def postgresql() -> Iterator[Any]:
         if started:
             run("pg_ctl", "stop", "--mode=immediate")
         shutil.rmtree(folder, ignore_errors=True)
+
+
+SPARK_MASTER = "local-cluster[2,1,1024]"  # two executors, processes of their own, with a core each
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    """A session on a cluster of our own."""
+    pytest.importorskip("pyspark")
+    try:
+        require_java()
+    except AgglearnError as reason:
+        pytest.skip(str(reason))
+    session = open_session(SPARK_MASTER, {"spark.sql.shuffle.partitions": "2"})
+    yield session
+    session.stop()
+
+
+def spark_executors() -> list[int]:
+    """The process numbers of the executors that this process's own cluster has now."""
+    parents: dict[int, int] = {}
+    executors = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                status = (entry / "stat").read_text().rpartition(")")[2].split()
+                parents[int(entry.name)] = int(status[1])
+                if b"CoarseGrainedExecutorBackend" in (entry / "cmdline").read_bytes() and status[0] != "Z":
+                    executors.append(int(entry.name))
+            except OSError:  # it ended meanwhile
+                continue
+
+    def is_ours(process: int) -> bool:
+        while process in parents and process != os.getpid():
+            process = parents[process]
+        return process == os.getpid()
+
+    return [process for process in executors if is_ours(process)]
 
 
 _POSTGRESQL_TYPES = (

@@ -69,10 +69,14 @@ def _on_duckdb(ending: str) -> Server:
     return load
 
 
-@pytest.fixture(params=["duckdb to CSV", "duckdb to Parquet", "postgresql to CSV"])
+KINDS = ["duckdb to CSV", "duckdb to Parquet", "postgresql to CSV"]
+AT_ONCE = [kind.replace(" to ", " at once to ") for kind in KINDS]
+
+
+@pytest.fixture(params=[*KINDS, *AT_ONCE])
 def server(request: pytest.FixtureRequest) -> tuple[str, Server]:
     dialect, _, kind = request.param.partition(" to ")
-    if dialect == "postgresql":
+    if dialect.startswith("postgresql"):
         return dialect, request.getfixturevalue("on_postgresql")
     return dialect, _on_duckdb(f".{kind.lower()}")
 
@@ -82,6 +86,8 @@ def through_sql(
 ) -> tuple[list[Path], Schema]:
     """Run the queries of a schema over records, a file each."""
     dialect, load = server
+    if dialect.endswith(" at once"):
+        dialect, options = dialect.removesuffix(" at once"), {**options, "one_query": True}
     run = load(records, "the records")
     scopes = parse_scopes(options.pop("tables", "singles,pairs"), schema)
     written = write_queries(schema, scopes, dialect, "the records", **options)
@@ -273,7 +279,7 @@ def test_a_query_reads_well() -> None:
         schema, [("age", "job")], "postgresql", "public.people", hash_size=4, min_count=10
     )
     assert query.name == "0000-age-job"
-    assert query.scope == ("age", "job")
+    assert query.scopes == (("age", "job"),)
     assert (
         query.text
         == """\

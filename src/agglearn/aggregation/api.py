@@ -10,7 +10,12 @@ from typing import Any
 import narwhals as nw
 from narwhals.exceptions import DuplicateError
 
-from agglearn.aggregation.database import open_database_table, split_database_input
+from agglearn.aggregation.database import (
+    RelationSource,
+    is_relation,
+    open_database_table,
+    split_database_input,
+)
 from agglearn.aggregation.document import aggregation_document
 from agglearn.aggregation.options import AggregateOptions
 from agglearn.aggregation.pushdown import count_tables_lazy, is_lazy, survey_lazy
@@ -22,7 +27,7 @@ from agglearn.records.grow import growing, grown_schema
 from agglearn.records.learn import ColumnNote, check_told
 from agglearn.records.options import TRAIN
 from agglearn.records.roles import Columns, make_labels
-from agglearn.records.sources import open_source
+from agglearn.records.sources import Source, open_source
 from agglearn.report.document import Document
 from agglearn.report.finding import Finding
 from agglearn.runtime.options import with_keywords
@@ -163,17 +168,22 @@ def _count_here(data: Any, columns: Columns, schema: Schema | None, how: Aggrega
         learnt = grow_schema(source, schema, how, split, show_progress=show)
     else:
         learnt = Learnt(schema)
-    scopes, sample = _scopes(how, learnt.schema), Sample() if how.tables == AUTO and schema is None else None
+    return _counted(source, learnt, schema is None, how)
+
+
+def _counted(source: Source, learnt: Learnt, is_new: bool, how: AggregateOptions) -> Aggregation:
+    """All tables of a source; with a schema that is new, the triples that pairs cannot tell among them."""
     count = partial(
         count_tables,
         source,
         learnt.schema,
         hash_size=how.hash_size,
-        split=split,
-        encoding=encoding,
-        show_progress=show,
+        split=how.parts,
+        encoding=how.target_encoding,
+        show_progress=how.show_progress,
     )
-    parts, unknown = count(scopes, sample=sample)
+    sample = Sample() if how.tables == AUTO and is_new else None
+    parts, unknown = count(_scopes(how, learnt.schema), sample=sample)
     beside = [] if sample is None else telling_scopes(sample, learnt.schema, parts[TRAIN].rows)
     if beside:
         more, _ = count(beside)
@@ -203,11 +213,10 @@ def _count_there(frame: Any, columns: Columns, schema: Schema | None, how: Aggre
         learnt = Learnt(*grown_schema(schema, survey_lazy(frame, growing(schema)), how))
     else:
         learnt = Learnt(schema)
+    if is_relation(frame):
+        return _counted(RelationSource.of(frame), learnt, schema is None, how)
+    scopes = _scopes(how, learnt.schema)
     data, unknown = count_tables_lazy(
-        frame,
-        learnt.schema,
-        _scopes(how, learnt.schema),
-        how.hash_size,
-        show_progress=how.show_progress,
+        frame, learnt.schema, scopes, how.hash_size, show_progress=how.show_progress
     )
     return Aggregation({TRAIN: data}, learnt.notes, unknown)

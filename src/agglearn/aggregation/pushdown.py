@@ -29,6 +29,7 @@ from agglearn.schema.columns import as_text, check_supported, one_array, value_t
 from agglearn.schema.rules import Codes, Cuts, LookUp, Rule
 from agglearn.schema.schema import Label, Schema, require_columns
 from agglearn.schema.values import same_value, spellings
+from agglearn.spark.session import is_frame
 from agglearn.tables.data import AggregatedData
 from agglearn.tables.table import Scope
 
@@ -42,6 +43,8 @@ _SPARE = 16  # values beyond the modalities that may come back one by one
 def is_lazy(data: Any) -> bool:
     """Whether this is a lazy frame of some engine rather than records at hand."""
     if isinstance(data, str | os.PathLike | dict | list | tuple | pa.Table | pa.RecordBatchReader):
+        return False
+    if is_frame(data):  # Spark has a way of its own
         return False
     return isinstance(nw.from_native(data, pass_through=True), nw.LazyFrame)
 

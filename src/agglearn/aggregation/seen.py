@@ -64,6 +64,16 @@ class SeenCounters:
         order = taken[np.argsort(self._keys[taken], kind="stable")]
         return self._keys[order].astype(np.int64), self.counters[order]
 
+    def put(self, ranks: CellNumbers, counters: Array) -> None:
+        """Hold these combinations, where none has come up yet."""
+        self.used = len(ranks)
+        size = len(self._keys)
+        while self.used > _FULL * size:
+            size *= _GROWTH
+        self._keys = np.full(size, _NO_KEY)
+        self.counters = np.zeros((size, counters.shape[1]), counters.dtype)
+        _move(ranks.astype(np.uint64), np.ascontiguousarray(counters), self._keys, self.counters)
+
     def _grow(self) -> None:
         keys = np.full(_GROWTH * len(self._keys), _NO_KEY)
         counters = np.zeros((len(keys), self.counters.shape[1]), self.counters.dtype)

@@ -11,7 +11,7 @@ over to counters for all of them once every third has: then they are smaller, an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from agglearn.aggregation.blocks import Block, listed_blocks, start_of, whole_blocks
 from agglearn.aggregation.seen import SeenCounters
 from agglearn.errors import TooLargeError
 from agglearn.runtime.compiled import njit
@@ -133,10 +134,14 @@ class _AllCounters:
                 self.counters,
             )
 
+    def all_of(self, t: int) -> Array:
+        """Counters of all places of a table, a row each."""
+        return self.counters[self._starts[t] : self._starts[t + 1]].reshape(-1, self.width)
+
     def of(self, t: int) -> Array:
         """Counters of a table's known cells: its shape, then one for each joint label."""
         places = _with_unknown(self.cells[t])
-        own = self.counters[self._starts[t] : self._starts[t + 1]].reshape(*places, self.width)
+        own = self.all_of(t).reshape(*places, self.width)
         # The last place of each axis counts unknown values: those records have no cell.
         return own[(*(slice(0, p - 1) for p in places),)]
 
@@ -207,6 +212,41 @@ class Tally:
             sizes = {s: own.used for s, own in self._seen.items()}
             sizes |= {s: own.sizes[0] for s, own in self._grown.items()}
             require_memory(list(sizes), list(sizes.values()), self._numbers)
+
+    def blocks(self) -> Iterator[tuple[int, int, Block]]:
+        """What was counted, in blocks, each with the number of its table and its own."""
+        whole = {scope: t for t, scope in enumerate(self._whole.scopes)}
+        for table, scope in enumerate(self.scopes):
+            if scope in whole:
+                found = whole_blocks(self._whole.all_of(whole[scope]))
+            elif scope in self._grown:
+                # Others may have listed the combinations of this table, by their ranks: so does this one.
+                found = whole_blocks(self._grown[scope].of(0).reshape(-1, self._width))
+            else:
+                found = listed_blocks(prod(self._seen[scope].cards), *self._seen[scope].listed())
+            for number, block in found:
+                yield table, number, block
+
+    def take(self, totals: npt.NDArray[np.int64], blocks: Mapping[tuple[int, int], Block]) -> None:
+        """Hold what others counted, where nothing was counted yet: records and positives, and blocks."""
+        self.rows, self.positives = int(totals[0]), totals[1:]
+        if self.rows > _MOST_IN_32_BITS:
+            self._whole.widen()
+        whole = {scope: t for t, scope in enumerate(self._whole.scopes)}
+        listed: dict[Scope, list[tuple[Array, Array]]] = {}
+        for (table, number), block in sorted(blocks.items(), key=lambda item: item[0]):
+            scope = self.scopes[table]
+            places, counters = block.rows()
+            if scope in whole:
+                own = self._whole.all_of(whole[scope])
+                own[start_of(number, len(own)) + places] = counters
+            else:
+                first = start_of(number, prod(self._seen[scope].cards))
+                listed.setdefault(scope, []).append((first + places, counters))
+        for scope, rows in listed.items():
+            ranks, found = zip(*rows, strict=True)
+            self._seen[scope].put(np.concatenate(ranks), np.concatenate(found))
+        self._go_over()
 
     def tables(self) -> dict[Scope, Table]:
         """The tables counted so far."""

@@ -56,7 +56,7 @@ class Sample:
         self._keys: npt.NDArray[np.uint64] = np.zeros(0, np.uint64)
         self._counts: npt.NDArray[np.int64] = np.zeros(0, np.int64)
         self._codes: Codes | None = None
-        self._waiting: list[tuple[npt.NDArray[np.uint64], Codes]] = []
+        self._waiting: list[tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64], Codes]] = []
 
     def add(self, codes: Codes) -> None:
         """Offer records, a column each."""
@@ -65,25 +65,30 @@ class Sample:
         if len(self._keys) == self._most:
             taken = keys <= self._keys[-1]
             keys, codes = keys[taken], codes[:, taken]
-        self._waiting.append((keys, codes))
+        self._waiting.append((keys, np.ones(len(keys), np.int64), codes))
         # Sorted in when there are as many as before: each record is then sorted a few times in all.
-        if sum(len(keys) for keys, _ in self._waiting) > max(len(self._keys), _RECORDS):
+        if sum(len(waiting[0]) for waiting in self._waiting) > max(len(self._keys), _RECORDS):
+            self._sort_in()
+
+    def merge(self, other: Sample) -> None:
+        """Add what another sample holds of other records."""
+        other._sort_in()
+        if other._codes is not None:
+            self._waiting.append((other._keys, other._counts, other._codes))
             self._sort_in()
 
     def _sort_in(self) -> None:
         if not self._waiting:
             return
-        keys, codes = ([w[k] for w in self._waiting] for k in range(2))
+        if self._codes is not None:
+            self._waiting.append((self._keys, self._counts, self._codes))
+        keys, counts, codes = zip(*self._waiting, strict=True)
         self._waiting = []
-        held = codes[0][:, :0] if self._codes is None else self._codes
-        counts = np.concatenate([self._counts, np.ones(sum(map(len, keys)), np.int64)])
-        self._keys, first, kind = np.unique(
-            np.concatenate([self._keys, *keys]), return_index=True, return_inverse=True
-        )
-        total = np.zeros(len(self._keys), np.int64)
-        np.add.at(total, kind.reshape(-1), counts)
-        self._keys, self._counts = self._keys[: self._most], total[: self._most]
-        self._codes = np.concatenate([held, *codes], axis=1)[:, first[: self._most]]
+        kinds, first, kind = np.unique(np.concatenate(keys), return_index=True, return_inverse=True)
+        total = np.zeros(len(kinds), np.int64)
+        np.add.at(total, kind.reshape(-1), np.concatenate(counts))
+        self._keys, self._counts = kinds[: self._most], total[: self._most]
+        self._codes = np.concatenate(codes, axis=1)[:, first[: self._most]]
 
     def records(self, most: int = _RECORDS) -> Codes:
         """At most so many records, a column each: every so many of all, in the order of their keys."""

@@ -13,6 +13,7 @@ import typer
 from agglearn.aggregation.options import AggregateOptions
 from agglearn.cli import privacy as private
 from agglearn.cli.app import Json, app, names, say, say_if_replaced, show
+from agglearn.cli.spark import Master, SparkConf, on_spark, use_session
 from agglearn.errors import InputError
 from agglearn.privacy.budget import PrivacyOptions
 from agglearn.records.options import TRAIN, ReadOptions
@@ -44,7 +45,7 @@ def read_options(separator: str | None, encoding: str, missing: str | None) -> R
 
 
 def open_input(inputs: list[str]) -> Any:
-    """Paths as they are, or the table of a DuckDB database written ``PATH.duckdb:TABLE``."""
+    """Paths and what Spark reads as they are, or the table of a database written ``PATH.duckdb:TABLE``."""
     from agglearn.aggregation.database import open_database_table, split_database_input
 
     if len(inputs) == 1:
@@ -58,7 +59,10 @@ def open_input(inputs: list[str]) -> Any:
 def aggregate(
     inputs: Annotated[
         list[str],
-        typer.Argument(metavar="INPUT...", help="Files, globs, folders, or FILE.duckdb:TABLE."),
+        typer.Argument(
+            metavar="INPUT...",
+            help="Files, globs, folders, FILE.duckdb:TABLE or spark:TABLE_OR_PATH (Parquet, Delta).",
+        ),
     ],
     label: Labels,
     output: Annotated[str, typer.Option("--output", "-o", help="Where to write, a name ending in .agg.")],
@@ -132,6 +136,8 @@ def aggregate(
     min_count: private.MinCount = None,
     round_to: private.RoundTo = None,
     random_round: private.RandomRound = None,
+    master: Master = None,
+    spark_conf: SparkConf = None,
     json: Json = False,
 ) -> None:
     """Count records into tables that can leave the house.
@@ -181,6 +187,7 @@ def aggregate(
         read=read_options(separator, encoding, missing),
         show_progress=not json,
     )
+    use_session(master, spark_conf, on_spark(*inputs))
     if private.wants_privacy(epsilon, rho, **privacy):
         coarsening.refuse_beside_noise()
         privacy |= {"epsilon": epsilon, "rho": rho, "mechanism": mechanism, "max_records": max_records}
@@ -334,6 +341,9 @@ def sql(
     min_count: Annotated[
         int | None, typer.Option(help="Leave out cells with fewer records (HAVING).")
     ] = None,
+    one_query: Annotated[
+        bool, typer.Option("--one-query", help="Ask for all tables at once: the records are read once.")
+    ] = False,
     output: Annotated[
         str | None, typer.Option("--output", "-o", help="Folder to write a file a query to.")
     ] = None,
@@ -347,13 +357,18 @@ def sql(
     from agglearn.tables.scopes import parse_scopes
 
     loaded = load_schema(schema)
-    found = write_queries(loaded, parse_scopes(tables, loaded), dialect, table, hash_size, min_count)
+    scopes = parse_scopes(tables, loaded)
+    found = write_queries(loaded, scopes, dialect, table, hash_size, min_count, one_query)
     if output is not None:
         for query in found:
             write_text(Path(output) / f"{query.name}.sql", query.text + "\n")
         say(f"{output}: {len(found):,} queries")
     if json:
-        listed = [{"name": q.name, "features": q.scope, "text": q.text} for q in found]
+        listed = [
+            {"name": q.name, "text": q.text}
+            | ({"tables": q.scopes} if one_query else {"features": q.scopes[0]})
+            for q in found
+        ]
         show(Document(data={"queries": listed}), json)
     elif output is None:
         print("\n\n".join(query.text for query in found))

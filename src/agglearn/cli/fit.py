@@ -9,6 +9,7 @@ import typer
 
 from agglearn.cli.app import Json, Seed, Threads, app, say, say_if_replaced, show
 from agglearn.cli.data import Encoding, Missing, Separator, open_input, read_options
+from agglearn.cli.spark import Master, SparkConf, on_spark, use_session
 from agglearn.errors import InputError
 from agglearn.train.settings import FitSettings, TrainingSettings
 
@@ -41,7 +42,8 @@ def fit(
     chains: Annotated[int | None, typer.Option(help="Number of chains (default: by the records).")] = None,
     iterations: Annotated[int, typer.Option(help="The most iterations.")] = FitSettings.iterations,
     engine: Annotated[
-        str, typer.Option(help="local, or exact for a handful of small features.")
+        str,
+        typer.Option(help="local, exact for a handful of small features, or spark for chains on a cluster."),
     ] = FitSettings.engine,
     start: Annotated[str, typer.Option(help="tree or independent.")] = TrainingSettings.start,
     gradient: Annotated[str, typer.Option(help="rescaled or plain.")] = TrainingSettings.gradient,
@@ -89,6 +91,8 @@ def fit(
     checkpoint: Annotated[str | None, typer.Option(help="Folder to keep the state of the run in.")] = None,
     resume: Annotated[str | None, typer.Option(help="Such a folder to go on from.")] = None,
     checkpoint_every: Annotated[float, typer.Option(help="Seconds between two checkpoints.")] = 30.0,
+    master: Master = None,
+    spark_conf: SparkConf = None,
     json: Json = False,
 ) -> None:
     """Fit the maximum-entropy model to tables."""
@@ -128,6 +132,9 @@ def fit(
         training=TrainingSettings(start=start, gradient=gradient),
     )
     data = [load(path) for path in tables]
+    use_session(
+        master, spark_conf, engine == "spark" or on_spark(*(records or ()), labelled or "", valid or "")
+    )
     heldout: Any = None
     if valid:
         heldout = load(valid) if _is_tables(valid) else open_input([valid])

@@ -10,6 +10,7 @@ import typer
 
 from agglearn.cli.app import Json, ModelPath, Seed, Threads, app, names, show
 from agglearn.cli.data import Encoding, Missing, Positive, Separator, read_options
+from agglearn.cli.spark import Master, SparkConf, on_spark, predict_frame, use_session
 from agglearn.errors import InputError
 from agglearn.records.options import Coding
 from agglearn.runtime.options import check_bounds, check_seed
@@ -24,12 +25,17 @@ if TYPE_CHECKING:
 def evaluate(
     model: ModelPath,
     records: Annotated[
-        list[str], typer.Argument(metavar="RECORDS|TABLES", help="Files of records, or one .agg folder.")
+        list[str],
+        typer.Argument(
+            metavar="RECORDS|TABLES", help="Files of records, spark:TABLE_OR_PATH, or one .agg folder."
+        ),
     ],
     threads: Threads = None,
     separator: Separator = None,
     encoding: Encoding = "utf8",
     missing: Missing = None,
+    master: Master = None,
+    spark_conf: SparkConf = None,
     json: Json = False,
 ) -> None:
     """Score a model on records that have their label, or on tables of records it was not fitted on."""
@@ -41,6 +47,7 @@ def evaluate(
     from agglearn.trust.score import score_tables
 
     loaded = load_model(model)
+    use_session(master, spark_conf, on_spark(*records))
     if len(records) == 1 and records[0].rstrip("/").endswith(".agg"):
         show(score_tables(loaded, load(records[0]), threads=threads).document(), json)
         return
@@ -62,8 +69,12 @@ def _with_unknown(document: Document, model: Model, unknown: Any, rows: int) -> 
 @app.command()
 def predict(
     model: ModelPath,
-    records: Annotated[list[str], typer.Argument(metavar="RECORDS...", help="Files, globs or folders.")],
-    output: Annotated[str, typer.Option("--output", "-o", help="A .parquet or .csv file to write.")],
+    records: Annotated[
+        list[str], typer.Argument(metavar="RECORDS...", help="Files, globs, folders, or spark:TABLE_OR_PATH.")
+    ],
+    output: Annotated[
+        str, typer.Option("--output", "-o", help="A .parquet or .csv file, or spark:TABLE_OR_PATH.")
+    ],
     keep: Annotated[list[str] | None, typer.Option(help="Columns to copy beside the score.")] = None,
     interval: Annotated[
         float | None,
@@ -74,9 +85,11 @@ def predict(
     separator: Separator = None,
     encoding: Encoding = "utf8",
     missing: Missing = None,
+    master: Master = None,
+    spark_conf: SparkConf = None,
     json: Json = False,
 ) -> None:
-    """Write P(Y=1) of each record, streaming files of any size."""
+    """Write P(Y=1) of each record, streaming files of any size, or on a Spark cluster."""
     import numpy as np
     from scipy.special import expit
 
@@ -90,8 +103,15 @@ def predict(
 
     began = time.perf_counter()
     loaded = load_model(model)
-    source = open_source(records, read_options(separator, encoding, missing))
     kept = names(keep)
+    use_session(master, spark_conf, on_spark(*records, output))
+    if on_spark(*records, output):
+        if interval is not None:
+            raise InputError("--interval is for records of this machine: leave it out, or read files")
+        rows, unknown, seconds = predict_frame(loaded, records, output, kept)
+        show(_with_unknown(_rows(rows, output, seconds), loaded, unknown, rows), json)
+        return
+    source = open_source(records, read_options(separator, encoding, missing))
     require_columns([*loaded.schema.names, *kept], source.columns)
     for name in ("probability", *(("lower", "upper") if interval is not None else ())):
         if name in kept:

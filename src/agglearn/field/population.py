@@ -27,6 +27,7 @@ from agglearn.field.kernels.score import Codes, score_codes, tally
 from agglearn.field.kernels.sets import dot_sets, score_sets, tally_sets
 from agglearn.field.layout import Layout
 from agglearn.field.states import States
+from agglearn.field.sums import exact_sum, grid, on_grid
 
 Floats = npt.NDArray[np.float64]
 Values: TypeAlias = Any  # of members: known to their population alone
@@ -178,19 +179,19 @@ class Chains:
     def mean(self, values: Values) -> Any:
         """The mean over the members; of several sets, each is summed alone."""
         if values.ndim == 1:
-            return float(values.mean())
+            return float(exact_sum(values) / values.size)
         return dot_sets(values, np.ones_like(values), self.threads) / self.size
 
     def moments(self, values: Values) -> Moments:
         """Mean, spread and standard error."""
-        mean = float(values.mean())
+        mean = self.mean(values)
         groups = values.reshape(self.draws, -1).mean(axis=0)
         return Moments(
             members=values.size,
             mean=mean,
-            deviance=float(np.square(values - mean).sum()),
+            deviance=float(exact_sum(np.square(values - mean))),
             groups=groups.size,
-            group_deviance=float(np.square(groups - mean).sum()),
+            group_deviance=float(exact_sum(np.square(groups - mean))),
         )
 
     def shares(self) -> Floats:
@@ -204,7 +205,8 @@ class Chains:
     def cells(self, values: Values) -> npt.NDArray[Any]:
         """E[v·φ]: the mean of values counted in each cell; of several sets, a column each."""
         if values.ndim == 1:
-            sums: npt.NDArray[Any] = tally(self.codes, values, self.layout, self.threads)[1]
+            unit = grid(float(np.abs(values).max()), values.size)
+            sums: npt.NDArray[Any] = tally(self.codes, on_grid(values, unit), self.layout, self.threads)[1]
         else:
             sums = tally_sets(self.codes, values, self.layout, self.threads)
         sums /= sums.dtype.type(self.size)

@@ -17,6 +17,8 @@ can tell apart, the mixture is drawn in two steps (:mod:`.seen_laws`): first whe
 z.
 """
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import numpy as np
@@ -57,6 +59,12 @@ class Proposals(NamedTuple):
     spots: npt.NDArray[np.uint32]
     log_density: npt.NDArray[np.float32]
     laws: SeenLaws
+
+    def interleaved(self) -> Proposals:
+        """The same, its places as the kernels read them: on the way between processes they come apart."""
+        spots, log_density = _places(self.spots.size)
+        spots[:], log_density[:] = self.spots, self.log_density
+        return self._replace(spots=spots, log_density=log_density)
 
 
 def no_proposals(n_features: int) -> Proposals:

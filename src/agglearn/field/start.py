@@ -42,7 +42,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from functools import cached_property
+from typing import Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -66,6 +67,69 @@ from agglearn.schema.rules import code_type
 
 Floats = npt.NDArray[np.float64]
 
+_BLOCK = 1 << 20  # chains drawn together, however many machines they are spread over
+
+
+class FirstChains(Protocol):
+    """Chains to begin with, any part of which can be had by itself."""
+
+    def part(self, first: int, last: int) -> Codes:
+        """Codes of the chains of these numbers, a row for each feature."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class TreeChains:
+    """Chains drawn from a tree.
+
+    Attributes
+    ----------
+    roots
+        The laws of the features that follow no other.
+    links
+        Of each edge its parent, its child, and the law of the one given the other.
+    dtype, size, numbers
+        Type of the codes, how many chains, and the random numbers that they are drawn by.
+    """
+
+    roots: Mapping[int, Floats]
+    links: Sequence[tuple[int, int, Edge | Floats]]
+    dtype: npt.DTypeLike
+    size: int
+    numbers: Numbers
+
+    def part(self, first: int, last: int) -> Codes:
+        """Codes of the chains of these numbers: blocks of them are drawn as a whole."""
+        drawn = []
+        for block in range(first // _BLOCK, -(-last // _BLOCK)):
+            begin = block * _BLOCK
+            codes = self._draw(block, min(_BLOCK, self.size - begin))
+            drawn.append(codes[:, max(first - begin, 0) : last - begin])
+        return np.concatenate(drawn, axis=1) if len(drawn) > 1 else np.ascontiguousarray(drawn[0])
+
+    def _draw(self, block: int, n: int) -> Codes:
+        rng = self.numbers.generator(block)
+        codes: Codes = np.empty((len(self.roots) + len(self.links), n), self.dtype)
+        for root, law in self.roots.items():
+            codes[root] = _draw(rng, np.zeros(n, codes.dtype), law[None, :])
+        for parent, child, given in self.links:
+            if isinstance(given, Edge):
+                codes[child] = given.draw(rng, codes[parent])
+            else:
+                codes[child] = _draw(rng, codes[parent], given)
+        return codes
+
+
+@dataclass(frozen=True, eq=False)
+class GivenChains:
+    """Chains that are there already."""
+
+    codes: Codes
+
+    def part(self, first: int, last: int) -> Codes:
+        """Codes of the chains of these numbers."""
+        return np.ascontiguousarray(self.codes[:, first:last])
+
 
 @dataclass(frozen=True)
 class Start:
@@ -75,15 +139,23 @@ class Start:
     ----------
     mu
         Weight of each cell, float64; θ and the intercept are left to the trainer.
-    chains
-        Codes of the chains, a row for each feature.
+    first
+        The chains.
+    size
+        How many.
     edges
         Tree edges as (parent, child), parents before their children.
     """
 
     mu: Floats
-    chains: Codes
+    first: FirstChains
+    size: int
     edges: tuple[tuple[int, int], ...]
+
+    @cached_property
+    def chains(self) -> Codes:
+        """Codes of the chains, a row for each feature."""
+        return self.first.part(0, self.size)
 
 
 def tree_start(
@@ -159,18 +231,15 @@ def _start(
         if home is not None:
             _place(layout, mu, home, (f,), np.log(share))
 
-    rng = numbers.generator()
-    columns: Codes = np.empty((layout.n_features, n_chains), code_type(max(layout.cards, default=0)))
-    for root in sorted(set(range(layout.n_features)) - {child for _, child in edges}):
-        everyone = np.zeros(n_chains, columns.dtype)
-        columns[root] = _draw(rng, everyone, singles[root][None, :])
+    roots = sorted(set(range(layout.n_features)) - {child for _, child in edges})
+    links: list[tuple[int, int, Edge | Floats]] = []
     for parent, child in edges:
         pair = (min(parent, child), max(parent, child))
         t = tables[pair]
         if is_sparse(layout, t):
             seen, at = entries(layout, d, t, (parent, child))
             edge = Edge.raked(seen, singles[parent], singles[child], rows, smoothing)
-            columns[child] = edge.draw(rng, columns[parent])
+            links.append((parent, child, edge))
             mu[layout.part(t)] += np.append(edge.weights[at], edge.rest)
             for f, term in ((parent, edge.of_parent), (child, edge.of_child)):
                 home = _home(layout, f)
@@ -181,11 +250,13 @@ def _start(
         if parent > child:
             counts = counts.T
         given = _conditional(counts, singles[parent], singles[child], rows, smoothing)
-        columns[child] = _draw(rng, columns[parent], given)
+        links.append((parent, child, given))
         ratio = np.log(given)
         ratio -= np.log(singles[child])
         _place(layout, mu, t, pair, ratio if parent < child else ratio.T)
-    return Start(mu, columns, edges)
+    dtype = np.dtype(code_type(max(layout.cards, default=0)))
+    chains = TreeChains({f: singles[f] for f in roots}, links, dtype, n_chains, numbers)
+    return Start(mu, chains, n_chains, edges)
 
 
 def _law(layout: Layout, d: npt.NDArray[np.floating], rows: float, smoothing: float, f: int) -> Floats:

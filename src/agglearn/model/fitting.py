@@ -10,6 +10,7 @@ from typing import Any
 
 from agglearn.errors import InputError
 from agglearn.field.denoise import denoised
+from agglearn.field.engines.protocol import KEPT_CHAINS
 from agglearn.field.engines.records import KEPT
 from agglearn.field.kernels.score import Codes
 from agglearn.field.members import Members
@@ -147,7 +148,9 @@ def fit(
 def _kept(fitted: loop.Fit, keep_records: bool) -> Codes | None:
     """What a model keeps of its law of X: chains, or some of the records and chains together."""
     if fitted.problem.records is None:
-        return fitted.engine.chains
+        if not fitted.engine.n_chains:
+            return fitted.engine.chains
+        return fitted.engine.population(fitted.field).some(KEPT_CHAINS)
     return fitted.engine.population(fitted.field).some(KEPT) if keep_records else None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol
 
 from agglearn.errors import InputError, TableError
 from agglearn.field.field import Field
@@ -14,9 +14,11 @@ from agglearn.field.problem import Problem, make_problem, matching
 from agglearn.model.explanation import Explainable, Explanation
 from agglearn.model.fit_report import FitReport
 from agglearn.model.record import FitRecord
+from agglearn.model.transform import transform
 from agglearn.report.html import fragment
 from agglearn.runtime.speech import option
 from agglearn.schema.schema import Label, Schema
+from agglearn.spark.session import is_frame
 from agglearn.tables.data import AggregatedData
 from agglearn.tables.table import Scope
 from agglearn.train.mains import with_mains
@@ -73,6 +75,20 @@ class Model(Explainable):
     def explanation(self) -> Explanation:
         """The model in parts, made when first asked for."""
         return self._explanation
+
+    def transform(self, frame: Any, name: str = "probability") -> Any:
+        """A Spark DataFrame with P(Y=1) of each record in a further column.
+
+        Parameters
+        ----------
+        frame
+            The records, of a table or of a stream; columns that are no features stay as they are.
+        name
+            The column to add.
+        """
+        if not is_frame(frame):
+            raise InputError("transform takes a Spark DataFrame: other records are scored by predict_proba")
+        return transform(self.schema, self.field, frame, name)
 
     @property
     def still(self) -> bool:

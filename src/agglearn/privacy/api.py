@@ -37,6 +37,7 @@ from agglearn.runtime.options import with_keywords
 from agglearn.runtime.speech import option
 from agglearn.schema.features import Categorical
 from agglearn.schema.schema import Label, Schema, require_columns
+from agglearn.spark.inputs import SPARK_INPUT, is_spark_input
 from agglearn.tables.data import AggregatedData
 from agglearn.tables.promise import Promise, Spending
 from agglearn.tables.scopes import AUTO, parse_scopes
@@ -325,7 +326,13 @@ def _promise(
 def _paths(data: Any) -> list[str | os.PathLike[str]]:
     """The files or folders that records come from, if any."""
     given = [data] if isinstance(data, str | os.PathLike) else data if isinstance(data, list | tuple) else []
-    return [path for path in given if isinstance(path, str | os.PathLike)]
+    paths = [p.removeprefix(SPARK_INPUT) if is_spark_input(p) else p for p in given]
+    # A table that Spark knows by name has no place beside it.
+    return [p for p, g in zip(paths, given, strict=True) if _is_place(p) and (p is g or Path(p).exists())]
+
+
+def _is_place(path: Any) -> bool:
+    return isinstance(path, str | os.PathLike)
 
 
 def _ledgers(beside: Sequence[str | os.PathLike[str]], privacy: PrivacyOptions) -> tuple[Ledger, ...]:

@@ -41,6 +41,14 @@ class Rates:
                 entry[0] += n
                 entry[1] += int(p)
 
+    def merge(self, other: Rates) -> None:
+        """Add what was counted of other records."""
+        self._missing |= other._missing
+        for text, (n, p) in other._counts.items():
+            entry = self._counts.setdefault(text, [0, 0])
+            entry[0] += n
+            entry[1] += p
+
     def encoding(self, modalities: int) -> tuple[Encoded, str]:
         """The feature that the column becomes, and what it was learnt on."""
         if not self._counts:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from agglearn.errors import InputError
@@ -12,13 +16,14 @@ from agglearn.records.encoding import Rates
 from agglearn.records.grow import growing, grown_schema
 from agglearn.records.learn import LEFT_OUT, ColumnNote, check_told, learn_feature, learn_label, why_left_out
 from agglearn.records.options import Coding, Split, TargetEncoding
+from agglearn.records.passes import folded
 from agglearn.records.roles import Columns
 from agglearn.records.sources import Source
 from agglearn.records.split import Parts
 from agglearn.records.survey import ColumnSurvey
-from agglearn.runtime.progress import meter
+from agglearn.runtime.fold import Key, Piece, Total
 from agglearn.schema.features import Feature
-from agglearn.schema.schema import Schema, require_columns
+from agglearn.schema.schema import Label, Schema, require_columns
 
 
 @dataclass
@@ -27,6 +32,59 @@ class Learnt:
 
     schema: Schema
     notes: list[ColumnNote] = field(default_factory=list)
+
+
+class FirstLook:
+    """What the first pass finds out: surveys of some columns, and rates of others on records held out.
+
+    Attributes
+    ----------
+    rows
+        Records seen, of any part.
+    surveys, rates
+        By column.
+    """
+
+    def __init__(
+        self,
+        surveyed: Sequence[str],
+        encoded: Sequence[str] = (),
+        label: Label | None = None,
+        held_out: int = 0,
+    ) -> None:
+        self.rows = 0
+        self.surveys = {name: ColumnSurvey(name) for name in surveyed if name not in encoded}
+        self.rates = {name: Rates(name) for name in encoded}
+        self._label, self._held_out = label, held_out
+
+    def add(self, batch: Any, part: npt.NDArray[np.uint8] | None) -> None:
+        """Look at a batch: surveys see its training records, rates those held out."""
+        self.rows += batch.num_rows
+        training = batch if part is None else batch.filter(pa.array(part == 0))
+        for name, survey in self.surveys.items():
+            survey.add(training.column(name))
+        if self._label is not None and self.rates and part is not None:
+            held_out = batch.filter(pa.array(part == self._held_out))
+            y = self._label.encode(held_out.column(self._label.name))
+            for name, rate in self.rates.items():
+                rate.add(held_out.column(name), y)
+
+    def pieces(self) -> Iterator[tuple[Key, Piece]]:
+        """A piece for each column, and one for the rows."""
+        yield ("rows",), Total(self.rows)
+        for name, survey in self.surveys.items():
+            survey.compact()
+            yield ("survey", name), survey
+        for name, rate in self.rates.items():
+            yield ("rates", name), rate
+
+    def take(self, pieces: Iterable[tuple[Key, Any]]) -> None:
+        """Hold what others found."""
+        for (what, *of), piece in pieces:
+            if what == "rows":
+                self.rows = int(piece.value)
+            else:
+                (self.surveys if what == "survey" else self.rates)[str(of[0])] = piece
 
 
 def learn_schema(
@@ -44,26 +102,18 @@ def learn_schema(
     names = columns.feature_names(source.columns)
     check_told(coding, names)
     require_columns(encoding.columns, names, "column to target-encode")
-    rates = {name: Rates(name) for name in encoding.columns}
-    surveys = {n: ColumnSurvey(n) for n in to_survey(names, columns) if n not in rates}
-    label_names = [label.name for label in columns.labels]
-    rows = 0
-    with meter("reading columns", source.rows, show=show_progress) as advance:
-        for batch, part in parts.batches(source, [*names, *label_names]):
-            rows += batch.num_rows
-            advance(batch.num_rows)
-            training = batch if part is None else batch.filter(pa.array(part == 0))
-            for name, survey in surveys.items():
-                survey.add(training.column(name))
-            if rates and part is not None:
-                held_out = batch.filter(pa.array(part == parts.held_out))
-                y = columns.labels[0].encode(held_out.column(label_names[0]))
-                for name, rate in rates.items():
-                    rate.add(held_out.column(name), y)
-    if not rows:
+    look = folded(
+        source,
+        parts,
+        [*names, *(label.name for label in columns.labels)],
+        partial(FirstLook, to_survey(names, columns), encoding.columns, columns.labels[0], parts.held_out),
+        "reading columns",
+        show_progress,
+    )
+    if not look.rows:
         raise InputError("there are no records to aggregate")
-    encoded = {name: _encoded(rate, encoding.modalities) for name, rate in rates.items()}
-    return schema_of(names, columns, coding, surveys, encoded)
+    encoded = {name: _encoded(rate, encoding.modalities) for name, rate in look.rates.items()}
+    return schema_of(names, columns, coding, look.surveys, encoded)
 
 
 def grow_schema(
@@ -72,14 +122,9 @@ def grow_schema(
     """A given schema with the values of the training records that it does not know."""
     names = growing(schema)
     require_columns(names, source.columns)
-    surveys = {name: ColumnSurvey(name) for name in names}
-    with meter("reading columns", source.rows, show=show_progress) as advance:
-        for batch, part in Parts(split, TargetEncoding()).batches(source, names):
-            training = batch if part is None else batch.filter(pa.array(part == 0))
-            for name, survey in surveys.items():
-                survey.add(training.column(name))
-            advance(batch.num_rows)
-    return Learnt(*grown_schema(schema, surveys, coding))
+    parts = Parts(split, TargetEncoding())
+    look = folded(source, parts, names, partial(FirstLook, names), "reading columns", show_progress)
+    return Learnt(*grown_schema(schema, look.surveys, coding))
 
 
 def to_survey(names: Sequence[str], columns: Columns) -> list[str]:

@@ -25,10 +25,13 @@ import pyarrow.parquet as pq
 from agglearn.errors import InputError
 from agglearn.records.options import ReadOptions
 from agglearn.records.rows import are_records, is_record, table_of_records
+from agglearn.records.spread import SparkFiles, SparkFrame
 from agglearn.runtime.speech import option
 from agglearn.schema.columns import check_supported, plain_batch, plain_type
 from agglearn.schema.places import marked, ragged_line
 from agglearn.schema.schema import some
+from agglearn.spark.inputs import SPARK_INPUT, is_spark_input, open_input, shared_path
+from agglearn.spark.session import is_frame, open_session
 
 BATCH_ROWS = 1 << 18
 _CSV_BLOCK = 1 << 24
@@ -65,6 +68,12 @@ class Source(Protocol):
 def open_source(data: Any, options: ReadOptions | None = None) -> Source:
     """A source for paths (files, globs, folders), frames, Arrow tables, readers; a source is one already."""
     options = options or ReadOptions()
+    if is_frame(data):
+        return SparkFrame(data)
+    if is_spark_input(data):
+        return _open_spark([data])
+    if isinstance(data, list | tuple) and any(map(is_spark_input, data)):
+        return _open_spark(data)
     if isinstance(data, str | os.PathLike):
         return FileSource(expand([os.fspath(data)]), options)
     if isinstance(data, list | tuple) and data and all(isinstance(d, str | os.PathLike) for d in data):
@@ -74,6 +83,18 @@ def open_source(data: Any, options: ReadOptions | None = None) -> Source:
     if isinstance(data, Source):
         return data
     return FrameSource(to_arrow(data))
+
+
+def _open_spark(inputs: Sequence[str]) -> Source:
+    """What ``spark:…`` names: files that every machine sees are read by the tasks, all else by Spark."""
+    if len(inputs) > 1:
+        raise InputError(f"{inputs[0]} and {inputs[1]}: what Spark reads is one table or one path, by itself")
+    session = open_session()
+    named = inputs[0].removeprefix(SPARK_INPUT)
+    path = shared_path(session, named)
+    if path is None:
+        return SparkFrame(open_input(session, named))
+    return SparkFiles(session, FileSource(expand([path]), ReadOptions()))
 
 
 def to_arrow(data: Any) -> Any:
@@ -263,6 +284,22 @@ class FileSource:
         object.__setattr__(self, "columns", columns or [])
         object.__setattr__(self, "rows", rows)
 
+    def pieces(self) -> list[ParquetPiece]:
+        """All records, in pieces that follow one another."""
+        found = []
+        first = 0
+        for path in self.paths:
+            if _format(path) != "parquet":
+                raise InputError(f"{path} is no Parquet file: text and Arrow files are read on one machine")
+            with _explained(path):
+                groups = pq.ParquetFile(path).metadata
+                begun = 0
+                for i in range(groups.num_row_groups):
+                    rows = groups.row_group(i).num_rows
+                    found.append(ParquetPiece(path, i, first, begun, rows))
+                    first, begun = first + rows, begun + rows
+        return found
+
     def batches(self, columns: Sequence[str]) -> Iterator[Any]:
         for path in self.paths:
             kind = _format(path) or "csv"
@@ -272,6 +309,35 @@ class FileSource:
                 for batch in _READERS[kind](path, list(columns), self.options):
                     yield marked(batch, str(path), first, *text)
                     first += batch.num_rows
+
+
+@dataclass(frozen=True)
+class ParquetPiece:
+    """A row group of a Parquet file.
+
+    Attributes
+    ----------
+    path, group
+        The file, and which row group of it.
+    first, begun
+        The number of its first record among all records, and among those of the file.
+    rows
+        How many it has.
+    """
+
+    path: Path
+    group: int
+    first: int
+    begun: int
+    rows: int
+
+    def batches(self, columns: Sequence[str]) -> Iterator[Any]:
+        """Record batches with these columns."""
+        at = self.begun
+        with _explained(self.path):
+            for batch in _read_parquet(self.path, list(columns), groups=[self.group]):
+                yield marked(batch, str(self.path), at)
+                at += batch.num_rows
 
 
 @contextmanager
@@ -396,14 +462,16 @@ def _in_utf8(path: Path, encoding: str) -> Iterator[str]:
         yield copy.name
 
 
-def _read_parquet(path: Path, columns: list[str], options: ReadOptions) -> Iterator[Any]:
+def _read_parquet(
+    path: Path, columns: list[str], options: ReadOptions | None = None, groups: list[int] | None = None
+) -> Iterator[Any]:
     schema = pq.ParquetFile(path).schema_arrow
     for name in columns:
         check_supported(name, schema.field(name).type)
     text = [n for n in columns if pa.types.is_string(schema.field(n).type)]
     # Text stays as the dictionary it is stored with: a lookup per distinct value, not per record.
     file = pq.ParquetFile(path, read_dictionary=text)
-    for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=columns):
+    for batch in file.iter_batches(batch_size=BATCH_ROWS, row_groups=groups, columns=columns):
         yield plain_batch(batch)
 
 

@@ -37,9 +37,12 @@ def assign(start: int, n: int, seed: int, shares: Mapping[str, float]) -> npt.ND
 
     The answer depends on the seed and the record's number alone, never on how records are batched.
     """
+    return _assign(np.arange(start, start + n, dtype=np.uint64), seed, shares)
+
+
+def _assign(numbers: npt.NDArray[np.uint64], seed: int, shares: Mapping[str, float]) -> npt.NDArray[np.uint8]:
     with np.errstate(over="ignore"):  # the splitmix64 generator, as a function of (seed, record)
-        z = np.arange(start, start + n, dtype=np.uint64)
-        z += np.uint64(seed % 2**64) * np.uint64(0x632BE59BD9B4E019)
+        z = numbers + np.uint64(seed % 2**64) * np.uint64(0x632BE59BD9B4E019)
         z = (z + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -96,6 +99,10 @@ class Parts:
         for batch in source.batches(list(dict.fromkeys(columns))):
             yield batch, assign(start, batch.num_rows, self.split.seed, self.shares) if self.shares else None
             start += batch.num_rows
+
+    def of(self, numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint8] | None:
+        """The parts that records of these numbers belong to; None if there is but one."""
+        return _assign(numbers, self.split.seed, self.shares) if self.shares else None
 
     def describe(self, part: str) -> dict[str, Any] | None:
         """What the files of a part say of the split; None if there is but one."""

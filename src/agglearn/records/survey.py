@@ -32,6 +32,14 @@ def _plain(values: Any, kind: str) -> Any:
     return as_text(values)
 
 
+def _in_order(numbers: npt.NDArray[np.float64], texts: list[str]) -> npt.NDArray[np.int64]:
+    """Values by their number, and writings of one number by their text, whichever record came first."""
+    order: npt.NDArray[np.int64] = np.argsort(numbers, kind="stable")
+    if not np.any(numbers[order[1:]] == numbers[order[:-1]]):
+        return order
+    return np.array(sorted(range(len(texts)), key=lambda i: (numbers[i], texts[i])), np.int64)
+
+
 @dataclass
 class ColumnSurvey:
     """Values of one column and how often each occurs.
@@ -86,17 +94,28 @@ class ColumnSurvey:
         if not len(values):
             return
         kind = value_type(values.type)
+        self._hold([_plain(values, kind)], [counts], kind)
+
+    def merge(self, other: ColumnSurvey) -> None:
+        """Add what a survey of later records found."""
+        self.rows += other.rows
+        self.missing += other.missing
+        self.exact &= other.exact
+        if other._values:
+            self._hold(other._values, other._counts, other.value_type)
+
+    def _hold(self, values: list[Any], counts: list[npt.NDArray[np.int64]], kind: str) -> None:
         if not self._values:
             self.value_type = kind
         elif kind != self.value_type:  # files of one data set may disagree
             self.value_type = "float" if {kind, self.value_type} == {"integer", "float"} else "string"
-        self._values.append(_plain(values, kind))
-        self._counts.append(counts)
-        self._pending += len(counts)
+        self._values += values
+        self._counts += counts
+        self._pending += sum(map(len, counts))
         if self._pending > 2 * KEPT:
-            self._compact()
+            self.compact()
 
-    def _compact(self) -> None:
+    def compact(self) -> None:
         """Sum equal values, and thin them out if they are still too many."""
         if not self._values:
             return
@@ -126,13 +145,13 @@ class ColumnSurvey:
 
     def texts(self) -> tuple[list[str], npt.NDArray[np.int64]]:
         """Distinct values as text with their counts, in order of value."""
-        self._compact()
+        self.compact()
         if not self._values:
             return [], np.zeros(0, np.int64)
         texts = as_text(self._values[0]).to_pylist()
         counts = self._counts[0]
         if self.value_type in ("integer", "float") or self.numbers() is not None:
-            order = np.argsort(as_numbers(self._values[0])[0], kind="stable")
+            order = _in_order(as_numbers(self._values[0])[0], texts)
         else:
             order = np.array(sorted(range(len(texts)), key=texts.__getitem__), np.int64)
         return [texts[i] for i in order], counts[order]
@@ -146,7 +165,7 @@ class ColumnSurvey:
 
     def n_not_numbers(self) -> int:
         """Records whose value is not a number."""
-        self._compact()
+        self.compact()
         if not self._values or self.value_type in ("date", "time", "timestamp", "boolean"):
             return self.rows
         _, bad = as_numbers(self._values[0])
@@ -161,11 +180,11 @@ class ColumnSurvey:
 
     def some_numbers(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
         """As :meth:`numbers`, leaving out what is not a number."""
-        self._compact()
+        self.compact()
         return self._parsed() if self._values else (np.zeros(0), np.zeros(0, np.int64))
 
     @property
     def n_distinct(self) -> int:
         """Distinct values kept."""
-        self._compact()
+        self.compact()
         return len(self._counts[0]) if self._counts else 0

@@ -70,9 +70,11 @@ class Numbers:
             key = _scramble((key ^ (number & _WORD)) + _GOLDEN)
         return np.uint64(key)
 
-    def generator(self) -> np.random.Generator:
-        """A numpy generator for what is drawn before the chains move."""
-        return generator(self.seed, self.use, *((self.part,) if self.part else ()))
+    def generator(self, block: int = 0) -> np.random.Generator:
+        """A numpy generator for what is drawn before the chains move; each block of them has its own."""
+        return generator(
+            self.seed, self.use, *((self.part, block) if block else (self.part,) if self.part else ())
+        )
 
 
 def generator(seed: int, use: Use, *numbers: int) -> np.random.Generator:

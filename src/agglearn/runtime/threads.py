@@ -11,11 +11,20 @@ from typing import Any
 from agglearn.errors import InputError
 from agglearn.runtime.options import check_bounds
 
+_most: int | None = None
+
+
+def limit_threads(most: int) -> None:
+    """From now on, use at most so many threads where nobody says how many: this process has no more cores."""
+    global _most
+    _most = most
+
 
 def thread_count(threads: int | None = None) -> int:
     """As many threads as asked for, or one for each core this process may use."""
     if threads is None:
-        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        there = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return there if _most is None else min(there, _most)
     if threads < 1:
         raise InputError(f"threads {threads} must be at least 1")
     check_bounds(threads=threads)

@@ -16,7 +16,8 @@ class Dialect:
 
     ``array`` is a constant array of numbers, ``element`` one of them, counting from 0; ``table`` a constant
     table with the columns value and code, and ``table_row`` a row of it; ``kept`` what a query keeps of its
-    source beside columns of its own, and ``star`` the source's columns again, without these.
+    source beside columns of its own, and ``star`` the source's columns again, without these; ``most_tables``
+    how many tables one query asks for.
     """
 
     text: str
@@ -32,6 +33,7 @@ class Dialect:
     kept: str = "{source}.*"
     star: str = "{source}.* EXCLUDE ({helpers})"
     computed_once: str = ""
+    most_tables: int = 100
     identifier_quote: str = '"'
     identifier_escapes: tuple[tuple[str, str], ...] = (('"', '""'),)
     text_escapes: tuple[tuple[str, str], ...] = (("'", "''"),)
@@ -100,6 +102,7 @@ DIALECTS = {
         is_nan="isnan({})",
         iso_date="strftime(CAST({} AS DATE), '%Y-%m-%d')",
         array="CAST('[{}]' AS DOUBLE[])",
+        most_tables=1000,
         element="{array}[{index} + 1]",
     ),
     "postgresql": Dialect(
@@ -114,6 +117,7 @@ DIALECTS = {
         kept="{source} AS agglearn_row",
         star="(agglearn_row).*",
         computed_once="MATERIALIZED ",
+        most_tables=1000,
     ),
     "bigquery": Dialect(
         text="STRING",

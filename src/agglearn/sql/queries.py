@@ -3,6 +3,9 @@
 One query a table. Its columns are the features, each holding the text of a modality, then the count,
 then the sum of each label: what ``agglearn receive`` reads. A column is taken to have the type the
 schema knows it by; text may stand for anything that is not cut into bins.
+
+Or one query for all: the records are read and coded once, and every row names its features. GROUPING SETS
+would say the same; DuckDB and PostgreSQL take several times as long for them.
 """
 
 from __future__ import annotations
@@ -24,24 +27,25 @@ from agglearn.tables.table import Scope
 
 _WIDTH = 100
 _CODED = "coded_records"
+_HASHED = "-- Plain values: agglearn receive --hash-size {} folds the rows into buckets."
 
 
 @dataclass(frozen=True)
 class Query:
-    """A query that gives one table.
+    """A query that gives one table, or several.
 
     Attributes
     ----------
     name
         A plain name for a file.
-    scope
-        The features of the table.
+    scopes
+        The features of each table.
     text
         The query, ending in a semicolon.
     """
 
     name: str
-    scope: Scope
+    scopes: tuple[Scope, ...]
     text: str
 
 
@@ -52,8 +56,9 @@ def write_queries(
     source_table: str,
     hash_size: int | None = None,
     min_count: int | None = None,
+    one_query: bool = False,
 ) -> list[Query]:
-    """Write the GROUP BY query of each table.
+    """Write the GROUP BY query of each table, or one for all.
 
     Parameters
     ----------
@@ -70,6 +75,8 @@ def write_queries(
         Tables with more cells than this are to be hashed when they are received.
     min_count
         Leave out cells with fewer records than this.
+    one_query
+        Ask for all tables at once, or for as many as the database can be asked for.
     """
     at_least(1, "small", min_count=min_count)
     at_least(2, "small", hash_size=hash_size)
@@ -78,6 +85,13 @@ def write_queries(
     source = sql.path(source_table)
     columns = {f.name: _feature(f, sql) for f in schema.features}
     labels = {label.name: _label(label, sql) for label in schema.labels}
+    if one_query:
+        groups = [tuple(scopes[i : i + sql.most_tables]) for i in range(0, len(scopes), sql.most_tables)]
+        return [
+            Query(f"tables-{i:04d}" if len(groups) > 1 else "tables", group, "\n".join(lines) + "\n")
+            for i, group in enumerate(groups)
+            for lines in [_together(group, schema, columns, labels, source, sql, hash_size, min_count)]
+        ]
     written = []
     for position, scope in enumerate(scopes):
         slug = "-".join(re.sub(r"[^A-Za-z0-9]+", "_", f)[:24].strip("_") for f in scope)
@@ -86,8 +100,53 @@ def write_queries(
             *_coded({name: columns[name] for name in scope} | labels, source, sql),
             *_grouped(scope, schema, sql, min_count),
         ]
-        written.append(Query(f"{position:04d}-{slug[:80]}", scope, "\n".join(lines) + "\n"))
+        written.append(Query(f"{position:04d}-{slug[:80]}", (scope,), "\n".join(lines) + "\n"))
     return written
+
+
+def _together(
+    scopes: Sequence[Scope],
+    schema: Schema,
+    columns: dict[str, list[str]],
+    labels: dict[str, list[str]],
+    source: str,
+    sql: Dialect,
+    hash_size: int | None,
+    min_count: int | None,
+) -> list[str]:
+    """A query for several tables: a row names the features of its table beside their values."""
+    used = dict.fromkeys(name for scope in scopes for name in scope)
+    buckets = max(cells_of(scope, schema, hash_size).buckets for scope in scopes)
+    lines = [f"-- {len(scopes):,} tables over {len(used):,} features"]
+    if buckets:
+        lines.append(_HASHED.format(buckets))
+    lines += [f"-- {sql.note}"] if sql.note else []
+    lines += _coded({name: columns[name] for name in used} | labels, source, sql, once=True)
+    word, value = _free_words(schema)
+    count = table_columns((), cells_of(scopes[0], schema), schema)["count"]
+    for i, scope in enumerate(scopes):
+        named: list[str] = []
+        for k in range(max(map(len, scopes))):
+            none = f"CAST(NULL AS {sql.text})"
+            name, held = (sql.literal(scope[k]), sql.name(scope[k])) if k < len(scope) else (none, none)
+            named += [f"{name} AS {word}_{k + 1}", f"{held} AS {value}_{k + 1}"]
+        lines += ["UNION ALL"] if i else []
+        lines.append(f"SELECT {', '.join([*named, *_numbers(count, schema, sql)])}")
+        lines += [f"FROM {_CODED}", *_by(scope, sql, min_count)]
+    lines[-1] += ";"
+    return lines
+
+
+def _free_words(schema: Schema) -> tuple[str, str]:
+    """What columns with names of features and with their values are called, where no feature is."""
+    taken = [name.casefold() for name in (*schema.names, *schema.label_names)]
+    words = (
+        ("feature", "value"),
+        ("variable", "level"),
+        ("dimension", "category"),
+        ("attribute", "modality"),
+    )
+    return next((w for w in words if not any(n.startswith(w) for n in taken)), words[-1])
 
 
 def _heading(scope: Scope, schema: Schema, sql: Dialect, buckets: int) -> list[str]:
@@ -96,12 +155,12 @@ def _heading(scope: Scope, schema: Schema, sql: Dialect, buckets: int) -> list[s
     cells = " × ".join(f"{m:,}" for m in shape_of(scope, schema))
     lines = [f"-- {title}: {cells} cells"]
     if buckets:
-        lines.append(f"-- Plain values: agglearn receive --hash-size {buckets} folds the rows into buckets.")
+        lines.append(_HASHED.format(buckets))
     return [*lines, f"-- {sql.note}"] if sql.note else lines
 
 
-def _coded(columns: dict[str, list[str]], source: str, sql: Dialect) -> list[str]:
-    lines = [f"WITH {_CODED} AS (", "  SELECT"]
+def _coded(columns: dict[str, list[str]], source: str, sql: Dialect, once: bool = False) -> list[str]:
+    lines = [f"WITH {_CODED} AS {sql.computed_once if once else ''}(", "  SELECT"]
     for i, (name, expression) in enumerate(columns.items()):
         end = "," if i + 1 < len(columns) else ""
         block = [*expression[:-1], f"{expression[-1]} AS {sql.name(name)}{end}"]
@@ -111,18 +170,26 @@ def _coded(columns: dict[str, list[str]], source: str, sql: Dialect) -> list[str
 
 def _grouped(scope: Scope, schema: Schema, sql: Dialect, min_count: int | None) -> list[str]:
     names = table_columns(scope, cells_of(scope, schema), schema)
-    features = [sql.name(f) for f in scope]
-    selected = [*features, f"COUNT(*) AS {sql.name(names['count'])}"]
+    selected = [*(sql.name(f) for f in scope), *_numbers(names["count"], schema, sql)]
+    lines = ["SELECT", *(f"  {s}," for s in selected[:-1]), f"  {selected[-1]}", f"FROM {_CODED}"]
+    lines += _by(scope, sql, min_count)
+    lines[-1] += ";"
+    return lines
+
+
+def _numbers(count: str, schema: Schema, sql: Dialect) -> list[str]:
+    """The count and the sums of a group."""
+    selected = [f"COUNT(*) AS {sql.name(count)}"]
     for label in schema.label_names:
         column = sql.name(label)
         # A record without a usable label makes the sum of its cell NULL, which receive refuses.
         selected.append(f"CASE WHEN COUNT({column}) = COUNT(*) THEN SUM({column}) END AS {column}")
-    lines = ["SELECT", *(f"  {s}," for s in selected[:-1]), f"  {selected[-1]}", f"FROM {_CODED}"]
-    lines.append(f"GROUP BY {', '.join(features)}")
-    if min_count is not None:
-        lines.append(f"HAVING COUNT(*) >= {min_count}")
-    lines[-1] += ";"
-    return lines
+    return selected
+
+
+def _by(scope: Scope, sql: Dialect, min_count: int | None) -> list[str]:
+    lines = [f"GROUP BY {', '.join(sql.name(f) for f in scope)}"]
+    return lines if min_count is None else [*lines, f"HAVING COUNT(*) >= {min_count}"]
 
 
 # --- expressions -----------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 A checkpoint is a folder ``iteration-000120`` inside the folder given, written whole or not at all. The
 two newest are kept: a kill at any moment leaves at least the one before. Where penalties are chosen first
 (:mod:`.select.choose`), ``fold-1``, ``fold-2`` … hold checkpoints of the fits that this begins with, and give
-way to ``choice`` once it is made.
+way to ``choice`` once it is made. Chains that are spread over machines are kept by these, in ``blocks``.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from agglearn.train.state import FitState, Iterates, Iteration
 
 FORMAT = "agglearn.checkpoint"
 VERSION = 5
-_NAME, _FOLD, _CHOICE = "iteration-", "fold-", "choice"
+_NAME, _FOLD, _CHOICE, _BLOCKS = "iteration-", "fold-", "choice", "blocks"
 _KEPT = 2  # the newest may be damaged by a dying disk: the one before it is there
 
 
@@ -62,7 +62,7 @@ class Checkpoints:
         check_bounds(checkpoint_every=self.every)
         if self.folder.exists() and not self.folder.is_dir():
             raise StoreError(f"{self.folder} is a file: checkpoints need a folder")
-        ours = (_NAME, _FOLD, _CHOICE, ".")
+        ours = (_NAME, _FOLD, _CHOICE, _BLOCKS, ".")
         foreign = [p for p in self.folder.glob("*") if not p.name.startswith(ours)]
         if foreign:
             raise StoreError(f"{foreign[0]} is no checkpoint: name a folder that holds nothing else")
@@ -111,6 +111,11 @@ class Checkpoints:
     def found(self) -> list[Path]:
         """Checkpoints, newest first."""
         return sorted(self.folder.glob(f"{_NAME}*"), reverse=True)
+
+    @property
+    def storage(self) -> str:
+        """Where an engine may keep what does not fit into one process."""
+        return str((self.folder / _BLOCKS).absolute())
 
     @property
     def begun(self) -> bool:

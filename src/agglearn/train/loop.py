@@ -24,6 +24,7 @@ from agglearn.field.engines.exact import open_exact
 from agglearn.field.engines.local import open_local
 from agglearn.field.engines.mixture import open_mixture
 from agglearn.field.engines.protocol import Engine, EngineOptions, Opener
+from agglearn.field.engines.spark import open_spark
 from agglearn.field.field import Field
 from agglearn.field.heldout import score_heldout
 from agglearn.field.problem import Problem
@@ -53,7 +54,8 @@ from agglearn.train.step import StepInfo, StepSettings, step
 
 Floats = npt.NDArray[np.float64]
 
-_ENGINES: Mapping[str, Opener] = {"local": open_local, "exact": open_exact, "records": open_mixture}
+_ENGINES: Mapping[str, Opener] = {"local": open_local, "exact": open_exact, "spark": open_spark}
+_BESIDE_RECORDS: Mapping[str, Opener] = {**_ENGINES, "local": open_mixture, "exact": open_mixture}
 
 _AVERAGING_POWER = 2  # iterate t of T weighs about (t/T)², so the last third holds 70 % of the mean
 _STEP_HALVES, _MU_HALVES = 40, 60  # iterations after which the step on θ, and on μ, is half of what it was
@@ -93,11 +95,12 @@ def begin(
     threads: int | None = None,
     part: int = 0,
     warm: Warm | None = None,
+    storage: str | None = None,
 ) -> tuple[Engine, Floats, FitState]:
     """The engine, the start μ₀ and the state before the first iteration.
 
     Fits of one seed that stand side by side are told apart by their ``part``. ``warm`` is where an earlier
-    fit ended.
+    fit ended, ``storage`` a folder for what an engine does not keep in this process.
     """
     n_chains, how = settings.n_chains(problem.rows), settings.training
     options = EngineOptions(
@@ -108,9 +111,10 @@ def begin(
         proposals=how.proposals,
         marginal_label=how.marginal_label,
         threads=threads,
+        storage=storage,
     )
-    kind = settings.engine if problem.records is None else "records"
-    engine, mu0 = _ENGINES[kind](problem, warm.start if warm else STARTS[how.start], options)
+    openers = _ENGINES if problem.records is None else _BESIDE_RECORDS
+    engine, mu0 = openers[settings.engine](problem, warm.start if warm else STARTS[how.start], options)
     penalty = settings.fixed_theta
     if penalty is None:
         penalty = first_lambda(int(np.count_nonzero(problem.d > 0)), problem.positives)
@@ -319,7 +323,8 @@ def fit(
     if wants_mains(problem, settings.by_table):
         problem = with_mains(problem)
         valid = None if valid is None else with_mains(valid).over(problem.layout)
-    engine, mu0, state = begin(problem, settings, threads, part, warm)
+    storage = None if checkpoints is None else checkpoints.storage
+    engine, mu0, state = begin(problem, settings, threads, part, warm, storage)
     if checkpoints is not None:
         state = checkpoints.resume(problem, settings, engine, state)
     for _ in advance(engine, mu0, problem, settings, state, threads):

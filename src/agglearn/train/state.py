@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy.typing as npt
 from agglearn.field.field import Field
 from agglearn.field.kernels.score import Codes
 from agglearn.field.layout import Layout
-from agglearn.field.start import Start, tree_start
+from agglearn.field.start import GivenChains, Start, tree_start
 from agglearn.runtime.declared import check_fields
 from agglearn.runtime.random import Numbers
 
@@ -178,9 +178,9 @@ class Warm:
         """The old weights and chains, as many as are wanted; chains of a tree where there were none."""
         if self.chains is None:
             begun = tree_start(layout, d, rows, n_chains, numbers)
-            return Start(self.field.mu, begun.chains, begun.edges)
+            return replace(begun, mu=self.field.mu)
         taken = np.linspace(0, self.chains.shape[1], n_chains, endpoint=False).astype(np.int64)
-        return Start(self.field.mu, np.ascontiguousarray(self.chains[:, taken]), ())
+        return Start(self.field.mu, GivenChains(self.chains[:, taken]), n_chains, ())
 
 
 @dataclass

@@ -7,7 +7,8 @@ probability p = σ(φ(x)·θ + θ₀) is also what ĉ sums, so it is computed on
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +35,54 @@ from agglearn.schema.rules import code_type
 WORKSPACE = 14 * 8  # bytes a cell beside the engine: tables, weights, running means, expectations
 _WORTH = 200_000  # nanoseconds of work, below which waking another thread gains nothing
 _DRAW = 20  # nanoseconds a draw takes at least; one weight looked up, tallied or copied takes one
+UNIT = 2.0**-30  # probabilities are multiples of it: their sums are the same in any order
+
+
+class Moves(NamedTuple):
+    """What a sweep did: values that there were and that changed, and those proposed and accepted."""
+
+    values: int
+    moved: int
+    proposed: int
+    accepted: int
+
+    @property
+    def info(self) -> dict[str, float]:
+        """Shares, as in :class:`Expectation`."""
+        info = {"moves": self.moved / self.values}
+        if self.proposed:
+            info["acceptance"] = self.accepted / self.proposed
+        return info
+
+
+@dataclass(frozen=True, eq=False)
+class Counts:
+    """What chains count after a sweep: sums over the chains, exact, so the same in any order.
+
+    Attributes
+    ----------
+    d, c
+        Chains in each cell, and the sum of their labels' probabilities (or of labels, where these count).
+    positives, spread
+        The sums of these and of p(1 − p) over all chains; no spread where labels count.
+    chains, moves
+        How many chains, and how they moved.
+    """
+
+    d: Floats
+    c: Floats
+    positives: float
+    spread: float | None
+    chains: int
+    moves: Moves
+
+    def expectation(self, rows: float) -> Expectation:
+        """What so many records would count; the arrays are taken over."""
+        scale = rows / self.chains
+        self.d[:] *= scale
+        self.c[:] *= scale
+        spread = None if self.spread is None else self.spread * rows / self.chains
+        return Expectation(self.d, self.c, self.positives * scale, self.moves.info, spread)
 
 
 class LocalEngine:
@@ -89,6 +138,7 @@ class LocalEngine:
         n_listed = int(self._listed.table_place[-1])
         self._weights = empty_weights(self._plan, sum(layout.buckets), n_listed)
         self._codes = _columns(chains, layout)
+        self._ids = np.arange(self.n_chains, dtype=np.uint64)
         self._labels: npt.NDArray[np.uint8] | None = None
 
     @property
@@ -100,28 +150,33 @@ class LocalEngine:
         """A copy of the chains, a row for each feature."""
         return self._codes.copy()
 
+    @property
+    def ids(self) -> npt.NDArray[np.uint64]:
+        """The numbers that the chains draw by."""
+        return self._ids
+
     def expect(self, field: Field, iteration: int, law: Field | None = None) -> Expectation:
         """Move the chains one sweep at these weights (or a law's), then tally them."""
-        p, info = self._sweep(law or field, iteration)
+        return self.count(field, iteration, law).expectation(self.rows)
+
+    def count(self, field: Field, iteration: int, law: Field | None = None) -> Counts:
+        """Move the chains one sweep at these weights (or a law's), then count them."""
+        p, moves = self._sweep(law or field, iteration)
         labels = self._labels
         if law is not None:
             p, labels = self._new_labels(field, iteration, Stream.TALLIED_LABELS)
         spread = None
         if self.marginal_label:
-            # Multiples of 2⁻³⁰, as p is: their sum is the same in any order.
-            spread = float((np.rint(p * (1 - p) * 2.0**30) * 2.0**-30).sum()) * self.rows / self.n_chains
+            spread = float((np.rint(p * (1 - p) / UNIT) * UNIT).sum())
         else:
             assert labels is not None
             p = labels.astype(np.float64)
         d, c = tally(self._codes, p, self.layout, self._workers(self.n_chains * self.layout.n_tables))
-        scale = self.rows / self.n_chains
-        d *= scale
-        c *= scale
-        return Expectation(d, c, float(p.sum()) * scale, info, spread)
+        return Counts(d, c, float(p.sum()), spread, self.n_chains, moves)
 
     def sweep(self, field: Field, iteration: int) -> dict[str, float]:
         """Move the chains one sweep at these weights; diagnostics as in :class:`Expectation`."""
-        return self._sweep(field, iteration)[1]
+        return self._sweep(field, iteration)[1].info
 
     def settle(self, field: Field, sweeps: int, numbers: Numbers) -> None:
         """Bring the chains to these weights, by random numbers of their own."""
@@ -142,13 +197,24 @@ class LocalEngine:
 
         All chains are copied as often, up to one; where the copying begins is drawn.
         """
-        present = self.n_chains
+        self.grow_part(self.n_chains, n_chains, iteration)
+
+    def grow_part(self, present: int, n_chains: int, iteration: int) -> None:
+        """Make the copies of these chains, where they are some of all those present.
+
+        Chain ``i`` of the new ones is a copy of chain ``i + first``, each counted around the present ones.
+        """
         if n_chains <= present:
             return
         first = int(self.numbers.key(iteration, Stream.GROW)) % present
-        chosen = np.arange(n_chains) % present
-        chosen[present:] = (chosen[present:] + first) % present
+        rounds = np.arange(1, -(-n_chains // present), dtype=np.int64)
+        ids = ((self._ids.astype(np.int64) - first) % present + present * rounds[:, None]).reshape(-1)
+        source = np.tile(np.arange(self.n_chains), rounds.size)
+        order = np.argsort(ids)
+        order = order[ids[order] < n_chains]
+        chosen = np.concatenate([np.arange(self.n_chains), source[order]])
         self._codes = np.ascontiguousarray(self._codes[:, chosen])
+        self._ids = np.concatenate([self._ids, ids[order].astype(np.uint64)])
         if self._labels is not None:
             self._labels = self._labels[chosen]
 
@@ -160,12 +226,16 @@ class LocalEngine:
         return state
 
     def set_state(self, state: State) -> None:
-        """Go back to a state that :meth:`get_state` gave."""
-        self._codes = _columns(state["chains"], self.layout)
-        labels = state.get("labels")
-        self._labels = None if labels is None else np.array(labels, np.uint8)
+        """Go back to a state that :meth:`get_state` gave.
 
-    def _sweep(self, field: Field, iteration: int) -> tuple[Floats, dict[str, float]]:
+        ``ids`` in it are the numbers of the chains, where they are not all there are.
+        """
+        self._codes = _columns(state["chains"], self.layout)
+        labels, ids = state.get("labels"), state.get("ids")
+        self._labels = None if labels is None else np.array(labels, np.uint8)
+        self._ids = np.arange(self.n_chains, dtype=np.uint64) if ids is None else np.array(ids, np.uint64)
+
+    def _sweep(self, field: Field, iteration: int) -> tuple[Floats, Moves]:
         """Move the chains; the probability of y = 1 of each where it has come to stand."""
         theta = np.zeros_like(field.theta) if field.apart else field.theta
         mu, theta = (np.ascontiguousarray(w, np.float64) for w in (field.mu, theta))
@@ -185,17 +255,15 @@ class LocalEngine:
         def move(worker: int) -> tuple[int, int]:
             scratch = new_scratch(plan, tile, steps, self._codes.dtype)
             return sweep(  # type: ignore[no-any-return]
-                plan, self._listed, weights, self._proposals, steps, self._codes, self._labels, key,
-                scratch, tile, worker, sweepers,
+                plan, self._listed, weights, self._proposals, steps, self._codes, self._labels, self._ids,
+                key, scratch, tile, worker, sweepers,
             )  # fmt: skip
 
         counts = in_threads(sweepers, move)
-        moved, accepted = np.sum(counts, axis=0)
-        info = {"moves": float(moved / self._codes.size)}
-        proposed = self.n_chains * self.proposals_per_feature * np.sum(self._proposals.start >= 0)
-        if proposed:
-            info["acceptance"] = float(accepted / proposed)
-        return self._draw_labels(field, iteration, Stream.LABELS), info
+        moved, accepted = np.sum(counts, axis=0).tolist()
+        proposed = self.n_chains * steps * int(np.sum(self._proposals.start >= 0))
+        moves = Moves(self._codes.size, moved, proposed, accepted)
+        return self._draw_labels(field, iteration, Stream.LABELS), moves
 
     def _workers(self, nanoseconds: int) -> int:
         """Threads to wake for work that takes one of them so long."""
@@ -215,7 +283,7 @@ class LocalEngine:
         labels = np.empty(self.n_chains, np.uint8)
         key = self.numbers.key(iteration, stream)
         workers = self._workers(_DRAW * p.size)
-        in_threads(workers, lambda w: redraw_labels(p, labels, key, w, workers))
+        in_threads(workers, lambda w: redraw_labels(p, labels, self._ids, key, w, workers))
         return p, labels
 
 
@@ -230,8 +298,8 @@ def memory_needed(
     weights = 4 * sum(weights_needed(layout)) + lists_needed(layout)
     weights += listed_needed(layout, [f for f, card in enumerate(layout.cards) if card <= exact_up_to])
     codes = np.dtype(code_type(max(layout.cards, default=0))).itemsize
-    # codes and a copy of them where they are read; label; score
-    chains = n_chains * (2 * codes * layout.n_features + 1 + 8)
+    # codes and a copy of them where they are read; number; label; score
+    chains = n_chains * (2 * codes * layout.n_features + 8 + 1 + 8)
     expectation = 2 * 8 * layout.n_cells
     scratch = thread_count(threads) * scratch_needed(layout, proposals_per_feature)
     return weights + chains + expectation + scratch

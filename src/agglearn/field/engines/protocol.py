@@ -22,6 +22,8 @@ from agglearn.field.problem import Problem
 from agglearn.field.start import Starter
 from agglearn.runtime.random import Numbers
 
+KEPT_CHAINS = 1 << 20  # chains that a model keeps at most, as its law of X: more would tell nothing more
+
 Floats = npt.NDArray[np.float64]
 State: TypeAlias = Mapping[str, npt.NDArray[Any]]
 
@@ -71,6 +73,8 @@ class EngineOptions:
         Whether ĉ sums the label out of each chain, rather than use the drawn label.
     threads
         Threads to use, all cores by default; they change the time, never the result.
+    storage
+        A folder for what does not fit into one process, where the fit has one that lasts.
     """
 
     chains: int
@@ -80,6 +84,7 @@ class EngineOptions:
     proposals: int = 2
     marginal_label: bool = True
     threads: int | None = None
+    storage: str | None = None
 
 
 class Engine(Protocol):

@@ -30,9 +30,10 @@ _ONE = np.uint64(1)
 
 
 class Scratch(NamedTuple):
-    """What one worker writes on; position ``j`` of its tile is chain ``chains[j]``."""
+    """What one worker writes on; position ``j`` of its tile is chain ``chains[j]``, at ``places[j]``."""
 
     chains: npt.NDArray[np.uint64]
+    places: npt.NDArray[np.uint64]
     codes: Codes  # of the tile, column-major
     rows: npt.NDArray[np.uint32]  # of a batch: a run for each view
     logits: npt.NDArray[np.float32]

@@ -32,14 +32,17 @@ def tile_size(n_chains: int, workers: int, proposing: bool) -> int:
 
 @njit(nogil=True, error_model="numpy")
 def sweep(  # type: ignore[no-untyped-def]
-    plan, listed, weights, proposals, n_proposals, codes, labels, key, scratch, tile, worker, workers
+    plan, listed, weights, proposals, n_proposals, codes, labels, ids, key, scratch, tile, worker, workers
 ):
-    """Redraw all features of this worker's chains; how many values moved, and were accepted."""
+    """Redraw all features of this worker's chains; how many values moved, and were accepted.
+
+    Chain ``i`` draws by the random numbers of ``ids[i]``, wherever it stands.
+    """
     n_features, n = codes.shape
     moved, accepted = 0, 0
     for start in range(worker * tile, n, workers * tile):
         size = min(tile, n - start)
-        zeros = _take(codes, labels, start, size, scratch)
+        zeros = _take(codes, labels, ids, start, size, scratch)
         for f in range(n_features):
             for label in range(2):
                 first = zeros if label else 0
@@ -63,7 +66,7 @@ def sweep(  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, error_model="numpy")
-def redraw_labels(p, labels, key, worker, workers):  # type: ignore[no-untyped-def]
+def redraw_labels(p, labels, ids, key, worker, workers):  # type: ignore[no-untyped-def]
     """Turn scores into the probability of y = 1, in place, and draw the labels by it.
 
     The probabilities are rounded to multiples of 2⁻³⁰: float64 sums of them are then exact (up to
@@ -72,25 +75,27 @@ def redraw_labels(p, labels, key, worker, workers):  # type: ignore[no-untyped-d
     for start in range(worker * _TILE, p.size, workers * _TILE):
         for i in range(start, min(start + _TILE, p.size)):
             p[i] = floor(2.0**30 / (1.0 + exp(-p[i])) + 0.5) * 2.0**-30
-            labels[i] = uniform64(key, np.uint64(i)) < p[i]
+            labels[i] = uniform64(key, ids[i]) < p[i]
 
 
 @njit(nogil=True, error_model="numpy")
-def _take(codes, labels, start, size, scratch):  # type: ignore[no-untyped-def]
+def _take(codes, labels, ids, start, size, scratch):  # type: ignore[no-untyped-def]
     """Copy a tile, the chains with y = 0 before the others; how many those are."""
     zeros = 0
     for i in range(start, start + size):
         if labels[i] == 0:
-            scratch.chains[zeros] = i
+            scratch.places[zeros] = i
             zeros += 1
     ones = zeros
     for i in range(start, start + size):
         if labels[i] != 0:
-            scratch.chains[ones] = i
+            scratch.places[ones] = i
             ones += 1
+    for j in range(size):
+        scratch.chains[j] = ids[scratch.places[j]]
     for f in range(codes.shape[0]):
         for j in range(size):
-            scratch.codes[f * size + j] = codes[f, scratch.chains[j]]
+            scratch.codes[f * size + j] = codes[f, scratch.places[j]]
     return zeros
 
 
@@ -98,7 +103,7 @@ def _take(codes, labels, start, size, scratch):  # type: ignore[no-untyped-def]
 def _put_back(codes, size, scratch):  # type: ignore[no-untyped-def]
     for f in range(codes.shape[0]):
         for j in range(size):
-            codes[f, scratch.chains[j]] = scratch.codes[f * size + j]
+            codes[f, scratch.places[j]] = scratch.codes[f * size + j]
 
 
 def new_scratch(plan: Plan, tile: int, n_proposals: int, codes: Any = np.uint16) -> Scratch:
@@ -109,6 +114,7 @@ def new_scratch(plan: Plan, tile: int, n_proposals: int, codes: Any = np.uint16)
     values = tile * (n_proposals + 1)
     return Scratch(
         chains=np.empty(tile, np.uint64),
+        places=np.empty(tile, np.uint64),
         codes=np.empty(plan.cards.size * tile, codes),
         rows=np.empty(views * (batch + 2 * WIDTH), np.uint32),
         logits=np.empty(max(LOGITS, lines * WIDTH), np.float32),
@@ -128,6 +134,6 @@ def scratch_needed(layout: Layout, n_proposals: int) -> int:
     views = max((sum(f in s for s in layout.scopes) for f in range(layout.n_features)), default=1)
     lines = max(layout.cards, default=1) // WIDTH + 1
     batch = max(SHORT, BATCH)
-    of_tile = _LARGE_TILE * (8 + 4 * layout.n_features + 4 * views + 10 * (n_proposals + 1))
+    of_tile = _LARGE_TILE * (16 + 4 * layout.n_features + 4 * views + 10 * (n_proposals + 1))
     of_batch = 4 * ((batch + 2 * WIDTH) * views + batch * (LANES + 2))
     return of_tile + of_batch + 4 * (max(LOGITS, lines * WIDTH) + lines)

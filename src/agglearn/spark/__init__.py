@@ -1,0 +1,1 @@
+"""A Spark cluster: how it is reached, and what is asked of it."""

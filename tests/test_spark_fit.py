@@ -1,0 +1,393 @@
+"""A fit and its predictions on a Spark cluster have the bits of one machine, whatever happens there."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from agglearn import AggregatedData, Model, aggregate, aggregate_split, fit, save
+from agglearn.errors import InputError, StoreError
+from agglearn.field.engines.spark import BLOCKS, SparkEngine
+from agglearn.field.problem import Problem, make_problem
+from agglearn.model.format import load_model
+from agglearn.train import loop
+from agglearn.train.checkpoint import Checkpoints
+from agglearn.train.settings import FitSettings, TrainingSettings
+from agglearn.train.state import FitState
+from tests.conftest import Cli
+from tests.records import make_records
+
+# An odd number of chains; iterations enough for a look at the predictions and a growth.
+LOCAL = FitSettings(chains=1501, iterations=16, seed=3)
+SPARK = replace(LOCAL, engine="spark")
+
+
+@pytest.fixture(scope="module")
+def tables() -> AggregatedData:
+    return aggregate(make_records(3000), "bought", positive="yes", exclude=["id"])
+
+
+@pytest.fixture(scope="module")
+def problem(tables: AggregatedData) -> Problem:
+    return make_problem(tables)
+
+
+@pytest.fixture(scope="module")
+def model(tables: AggregatedData) -> Model:
+    return fit(tables, LOCAL)
+
+
+@pytest.fixture
+def blocks(spark: Any) -> Iterator[Callable[[int], None]]:
+    """Set how many blocks chains are dealt out to."""
+    yield lambda n: spark.conf.set(BLOCKS, str(n))
+    spark.conf.unset(BLOCKS)
+
+
+def same(one: loop.Fit, other: loop.Fit) -> None:
+    """Weights, chains and history are the same, bit for bit, times apart."""
+    for a, b in ((one.field.mu, other.field.mu), (one.field.theta, other.field.theta)):
+        np.testing.assert_array_equal(a, b)
+    assert one.field.intercept == other.field.intercept
+    np.testing.assert_array_equal(one.engine.chains, other.engine.chains)
+    histories = [[replace(entry, seconds=0.0) for entry in f.state.history] for f in (one, other)]
+    assert histories[0] == histories[1]
+
+
+@pytest.mark.parametrize(("n", "iterations"), [(1, 11), (2, 31), (3, 16), (7, 16)])
+def test_a_fit_in_any_number_of_blocks_is_that_of_one_machine(
+    n: int, iterations: int, problem: Problem, blocks: Callable[[int], None]
+) -> None:
+    blocks(n)
+    settings = replace(LOCAL, iterations=iterations)  # with 31 of them chains grow twice
+    same(loop.fit(problem, settings), loop.fit(problem, replace(settings, engine="spark")))
+
+
+@pytest.mark.parametrize(
+    "training",
+    [
+        TrainingSettings(law="apart", growth=1),
+        TrainingSettings(marginal_label=False, exact_up_to=4, lag=1.0, growth=1),
+    ],
+    ids=["apart", "drawn labels and proposals"],
+)
+def test_every_kind_of_law_and_draw_is_that_of_one_machine(
+    training: TrainingSettings, problem: Problem, blocks: Callable[[int], None]
+) -> None:
+    blocks(2)
+    few = replace(LOCAL, iterations=4, training=training)
+    same(loop.fit(problem, few), loop.fit(problem, replace(few, engine="spark")))
+
+
+def test_held_out_scores_during_a_fit_are_those_of_one_machine(blocks: Callable[[int], None]) -> None:
+    blocks(3)
+    parts = aggregate_split(
+        make_records(3000), "bought", positive="yes", exclude=["id"], split={"valid": 0.3}
+    ).parts
+    train = make_problem(parts["train"])
+    valid = make_problem(parts["valid"]).over(train.layout)
+    few = replace(LOCAL, iterations=1, lambda_theta=4.0, training=TrainingSettings(growth=1))
+    one = loop.fit(train, few, valid=valid)
+    assert one.state.history[-1].valid_nllh is not None
+    same(one, loop.fit(train, replace(few, engine="spark"), valid=valid))
+
+
+def test_a_population_that_is_spread_says_what_one_in_one_place_says(
+    problem: Problem, blocks: Callable[[int], None]
+) -> None:
+    blocks(3)
+    few = replace(LOCAL, iterations=1, training=TrainingSettings(growth=1))
+    here = loop.fit(problem, few).engine.population(None)  # type: ignore[arg-type]
+    engine = loop.fit(problem, replace(few, engine="spark")).engine
+    there = engine.population(None)  # type: ignore[arg-type]
+    weights = np.random.default_rng(0).normal(size=here.layout.n_cells)
+    for one, other in zip((here, *here.halves()), (there, *there.halves()), strict=True):
+        ours, theirs = (law.map(np.exp, law.scores(weights, 0.5)) for law in (one, other))
+        assert one.size == other.size
+        assert one.mean(ours) == other.mean(theirs)
+        assert one.moments(ours) == other.moments(theirs)
+        np.testing.assert_array_equal(one.shares(), other.shares())
+        np.testing.assert_array_equal(one.cells(ours), other.cells(theirs))
+        for most in (100, 10_000):
+            np.testing.assert_array_equal(one.some(most), other.some(most))
+
+
+def _executors() -> list[int]:
+    """Process numbers of the executors of this process's cluster."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (folder / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        driver = next((w for w in words if w.startswith(b"spark://CoarseGrainedScheduler@")), None)
+        if driver is not None and driver.endswith(f":{_driver_port()}".encode()):
+            found.append(int(folder.name))
+    return found
+
+
+def _driver_port() -> str:
+    from pyspark.sql import SparkSession
+
+    session = SparkSession.getActiveSession()
+    assert session is not None
+    return str(session.sparkContext.getConf().get("spark.driver.port"))
+
+
+def test_an_executor_that_is_killed_takes_nothing_with_it(
+    problem: Problem, blocks: Callable[[int], None]
+) -> None:
+    blocks(3)
+    killed: list[int] = []
+
+    def kill_one(state: FitState) -> None:
+        if state.iteration in (3, 9):
+            victim = _executors()[0]
+            os.kill(victim, signal.SIGKILL)
+            killed.append(victim)
+
+    fitted = loop.fit(problem, SPARK, on_iteration=kill_one)
+    assert len(set(killed)) == 2
+    same(loop.fit(problem, LOCAL), fitted)
+
+
+def test_blocks_that_are_lost_come_back_from_where_they_were_kept(
+    problem: Problem, blocks: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blocks(2)
+    monkeypatch.setattr("agglearn.field.engines.spark._MOST_MOVES", 3)
+    kept = []
+    keep = SparkEngine._keep
+
+    def watched(engine: SparkEngine) -> str:
+        kept.append(keep(engine))
+        return kept[-1]
+
+    monkeypatch.setattr(SparkEngine, "_keep", watched)
+
+    def lose(state: FitState) -> None:
+        if state.iteration == 8:
+            os.kill(_executors()[0], signal.SIGKILL)
+
+    few = replace(LOCAL, iterations=10)
+    fitted = loop.fit(problem, replace(few, engine="spark"), on_iteration=lose)
+    assert len(kept) >= 3
+    assert len(list(Path(kept[-1]).parent.iterdir())) == 1  # only the last state is there
+    same(loop.fit(problem, few), fitted)
+
+
+def test_a_run_goes_on_from_its_checkpoints_with_the_same_bits(
+    problem: Problem, blocks: Callable[[int], None], tmp_path: Path
+) -> None:
+    class StopError(Exception):
+        pass
+
+    def stop(state: FitState) -> None:
+        if state.iteration == 7:
+            raise StopError
+
+    blocks(2)
+    few = replace(SPARK, iterations=9)
+    with pytest.raises(StopError):
+        loop.fit(problem, few, checkpoints=Checkpoints(tmp_path, every=0.0), on_iteration=stop)
+    assert len(list((tmp_path / "blocks").iterdir())) == 2
+    blocks(3)  # another number in the session: the run goes on with its own
+    resumed = loop.fit(problem, few, checkpoints=Checkpoints(tmp_path, every=0.0))
+    same(loop.fit(problem, replace(few, engine="local")), resumed)
+    assert len(list((tmp_path / "blocks").iterdir())) == 2
+
+
+def test_chains_that_are_gone_are_told_of(
+    problem: Problem, blocks: Callable[[int], None], tmp_path: Path
+) -> None:
+    blocks(1)
+    few = replace(SPARK, iterations=1)
+    loop.fit(problem, few, checkpoints=Checkpoints(tmp_path, every=0.0))
+    for folder in (tmp_path / "blocks").iterdir():
+        for path in folder.iterdir():
+            path.unlink()
+        folder.rmdir()
+    with pytest.raises(StoreError, match="are gone"):
+        loop.fit(problem, few, checkpoints=Checkpoints(tmp_path))
+
+
+def test_what_the_engine_cannot_do_is_refused_in_one_line(spark: Any, tables: AggregatedData) -> None:
+    with pytest.raises(InputError, match="penalties are not chosen with engine=spark"):
+        FitSettings(engine="spark", lambda_theta="auto")
+    with pytest.raises(InputError, match="records beside tables are in one place"):
+        fit(tables, SPARK, records=make_records(500))
+    spark.conf.set(BLOCKS, "many")
+    try:
+        with pytest.raises(InputError, match="is not a number of blocks"):
+            fit(tables, SPARK)
+    finally:
+        spark.conf.unset(BLOCKS)
+
+
+def test_unlabelled_records_may_be_a_spark_frame(spark: Any, tables: AggregatedData) -> None:
+    records = make_records(400, seed=5)
+    few = replace(LOCAL, iterations=3)
+    frame = spark.createDataFrame(records).coalesce(1)
+    one, other = (fit(tables, few, records=given) for given in (records, frame))
+    np.testing.assert_array_equal(one.field.theta, other.field.theta)
+
+
+# --- predictions -----------------------------------------------------------------------------------
+
+
+def _frame(spark: Any, records: Any, partitions: int) -> Any:
+    return spark.createDataFrame(records).repartition(partitions)
+
+
+def test_a_frame_is_scored_as_records_in_one_place(spark: Any, model: Model, tmp_path: Path) -> None:
+    records = make_records(700)
+    expected = _scores(model, records)
+    for partitions in (1, 7):
+        scored = model.transform(_frame(spark, records, partitions))
+        assert scored.columns == [*records.column_names, "probability"]
+        found = {row["id"]: row["probability"] for row in scored.collect()}
+        assert found == expected
+
+
+def _scores(model: Model, records: Any) -> dict[Any, float]:
+    from scipy.special import expit
+
+    from agglearn.model.predict import score_batches
+    from agglearn.records.sources import open_source
+
+    found: dict[Any, float] = {}
+    for batch, log_odds, _ in score_batches(model, open_source(records), ["id"]):
+        found |= dict(zip(batch.column("id").to_pylist(), expit(log_odds).tolist(), strict=True))
+    return found
+
+
+def test_a_stream_is_scored_as_a_table(spark: Any, model: Model, tmp_path: Path) -> None:
+    records = make_records(300)
+    (tmp_path / "in").mkdir()
+    pq.write_table(records.slice(0, 200), tmp_path / "in" / "1.parquet")
+    pq.write_table(records.slice(200), tmp_path / "in" / "2.parquet")
+    schema = spark.read.parquet(str(tmp_path / "in")).schema
+    stream = spark.readStream.schema(schema).parquet(str(tmp_path / "in"))
+    writing = (
+        model.transform(stream)
+        .writeStream.format("parquet")
+        .option("checkpointLocation", str(tmp_path / "log"))
+        .trigger(availableNow=True)
+        .start(str(tmp_path / "out"))
+    )
+    assert writing.awaitTermination(60)
+    written = pq.read_table(tmp_path / "out", partitioning=None).to_pydict()
+    found = dict(zip(written["id"], written["probability"], strict=True))
+    assert found == _scores(model, records)
+
+
+def test_frames_that_do_not_fit_are_refused(spark: Any, model: Model) -> None:
+    records = make_records(10)
+    with pytest.raises(InputError, match="transform takes a Spark DataFrame"):
+        model.transform(records)
+    frame = _frame(spark, records, 1)
+    first = model.schema.names[0]
+    with pytest.raises(Exception, match=first):
+        model.transform(frame.drop(first))
+    with pytest.raises(InputError, match="have a column 'probability' already"):
+        model.transform(frame.withColumnRenamed("id", "probability"))
+
+
+def test_the_command_line_fits_predicts_and_evaluates_on_spark(
+    spark: Any, tables: AggregatedData, model: Model, run_cli: Cli, tmp_path: Path
+) -> None:
+    from pyspark.sql import functions as sql
+
+    records = make_records(500)
+    pq.write_table(records, tmp_path / "records.parquet")
+    save(tables, tmp_path / "t.agg")
+    settings = ["--chains", 1501, "--iterations", 3, "--seed", 3, "--json"]
+    done = run_cli("fit", tmp_path / "t.agg", "-o", tmp_path / "s.model", "--engine", "spark", *settings)
+    assert done.code == 0, done.err
+    assert run_cli("fit", tmp_path / "t.agg", "-o", tmp_path / "l.model", *settings).code == 0
+    one, other = load_model(tmp_path / "s.model"), load_model(tmp_path / "l.model")
+    np.testing.assert_array_equal(one.field.theta, other.field.theta)
+    np.testing.assert_array_equal(one.chains, other.chains)
+    asked = (tmp_path / "s.model", f"spark:{tmp_path}/records.parquet")
+    done = run_cli("predict", *asked, "-o", f"spark:{tmp_path}/scores", "--keep", "id", "--json")
+    assert done.code == 0, done.err
+    assert done.json["rows"] == 500
+    written = pq.read_table(tmp_path / "scores").to_pydict()
+    assert dict(zip(written["id"], written["probability"], strict=True)) == _scores(one, records)
+    again = run_cli("predict", *asked, "-o", f"spark:{tmp_path}/scores")
+    assert again.code == 2
+    assert "exists already" in again.err
+    words = spark.read.parquet(f"{tmp_path}/records.parquet").withColumn("age", sql.lit("old"))
+    words.write.parquet(f"{tmp_path}/words.parquet")
+    odd = run_cli(
+        "predict", tmp_path / "s.model", f"spark:{tmp_path}/words.parquet", "-o", f"spark:{tmp_path}/odd"
+    )
+    here = run_cli(
+        "predict", tmp_path / "s.model", tmp_path / "words.parquet", "-o", tmp_path / "odd.parquet"
+    )
+    assert odd.code == here.code == 2
+    assert len(odd.err.splitlines()) == 1
+    assert "age" in odd.err
+    assert run_cli("predict", *asked, "-o", tmp_path / "scores.csv").code == 2
+    found = run_cli("evaluate", *asked, "--json")
+    here = run_cli("evaluate", tmp_path / "s.model", tmp_path / "records.parquet", "--json")
+    assert found.json["nllh"] == here.json["nllh"]
+    nothing = run_cli(
+        "predict", tmp_path / "s.model", tmp_path / "records.parquet", "-o", "x", "--master", "yarn"
+    )
+    assert nothing.code == 2
+    assert "nothing here does" in nothing.err
+
+
+_KILLED = """
+import os, signal, sys
+from pathlib import Path
+from agglearn import load
+from agglearn.spark.session import open_session
+from agglearn.field.problem import make_problem
+from agglearn.train import loop
+from agglearn.train.checkpoint import Checkpoints
+from agglearn.train.settings import FitSettings
+
+open_session("local[2]")
+def kill(state):
+    if state.iteration == 6:
+        os.kill(os.getpid(), signal.SIGKILL)
+loop.fit(
+    make_problem(load(sys.argv[1])), FitSettings(**eval(sys.argv[3])),
+    checkpoints=Checkpoints(Path(sys.argv[2]), every=0.0), on_iteration=kill,
+)
+"""
+
+
+def test_a_driver_that_was_killed_is_resumed_with_the_same_bits(
+    spark: Any, tables: AggregatedData, problem: Problem, tmp_path: Path
+) -> None:
+    save(tables, tmp_path / "t.agg")
+    how = {"chains": 1501, "iterations": 8, "seed": 3}
+    words = [str(tmp_path / "t.agg"), str(tmp_path / "kept"), json.dumps({**how, "engine": "spark"})]
+    done = subprocess.run(
+        [sys.executable, "-c", _KILLED, *words], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    settings = FitSettings(**how)  # type: ignore[arg-type]
+    begun: list[int] = []
+    resumed = loop.fit(
+        problem,
+        replace(settings, engine="spark"),
+        checkpoints=Checkpoints(tmp_path / "kept"),
+        on_iteration=lambda state: begun.append(state.iteration),
+    )
+    assert begun[0] in (6, 7)
+    same(loop.fit(problem, settings), resumed)
