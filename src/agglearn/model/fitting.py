@@ -141,6 +141,7 @@ def fit(
         rows=fitted.problem.rows,
         positives=fitted.problem.positives,
         record=record,
+        prior=fitted.problem.prior,
     )
 
 
