@@ -218,5 +218,6 @@ def compare(
         max_modalities=max_modalities,
         read=read_options(separator, encoding, missing),
         show_progress=not json,
+        progress=(lambda doing: None) if json else say,
     )
     show(result.document(), json)
