@@ -318,7 +318,8 @@ def _noise_of_cells(information: Information, noise: TableNoise | None) -> Float
     (expected, _), counts = information.expected(), information.counts()
     rates = np.divide(expected, counts, out=np.zeros_like(expected), where=counts > 0)
     on_d, on_c = (noise.variance_of(cells, layout) for cells in ("counts", "sums"))
-    return np.asarray(np.sqrt(on_c + on_d * rates**2))
+    both = noise.covariance_of(layout)
+    return np.sqrt(np.maximum(on_c + on_d * rates**2 - 2 * both * rates, 0.0))
 
 
 def _members(population: Population) -> int:
