@@ -167,8 +167,8 @@ def test_without_a_folder_for_kernels_they_go_to_a_temporary_one(
 def test_a_small_command_loads_nothing_heavy(verb: str, work: Path) -> None:
     code = (
         f"import sys; sys.argv = ['agglearn', *{verb.split()!r}]\n"
-        "from agglearn.cli import main\n"
-        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        "from agglearn.cli import run\n"
+        "try:\n    run()\nexcept SystemExit:\n    pass\n"
         "heavy = ('numba', 'pandas', 'scipy', 'sklearn', 'narwhals')\n"
         "print([m for m in heavy if m in sys.modules], file=sys.stderr)"
     )
@@ -266,6 +266,22 @@ def test_a_stdout_that_is_closed_or_knows_few_letters_does_no_harm(work: Path) -
     shell = f"{command[0]} check a.agg >&-"
     done = subprocess.run(shell, shell=True, capture_output=True, text=True, env=environment)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_program_ends_when_its_work_is_done_whatever_threads_libraries_keep(work: Path) -> None:
+    code = (
+        "import atexit, sys, threading, time; sys.argv = ['agglearn', 'check', 'a.agg', '--json']\n"
+        "from agglearn.cli import main\n"
+        "atexit.register(lambda: print('tidied up', file=sys.stderr, flush=True))\n"
+        "threading.Thread(target=time.sleep, args=(100,)).start()\n"
+        "main()"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY / "src")}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, timeout=60
+    )
+    assert (done.returncode, done.stderr) == (0, "tidied up\n")
+    assert json.loads(done.stdout)["ok"]
 
 
 def test_a_request_to_end_is_heeded_and_leaves_nothing(work: Path) -> None:

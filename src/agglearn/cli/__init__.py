@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import os
 import signal
 import sys
@@ -21,12 +23,30 @@ from agglearn.cli import schema as _schema  # noqa: F401
 from agglearn.cli import trust as _trust  # noqa: F401
 from agglearn.cli.app import app
 
-__all__ = ["app", "main"]
+__all__ = ["app", "main", "run"]
 
 _INTERRUPTED = 130  # the exit code of a program stopped by Ctrl-C, which typer returns too
 
 
-def main() -> None:
+def main() -> NoReturn:
+    """The command line as a program: run it, and end at once when all is written.
+
+    Threads that libraries keep (Arrow's to read with, OpenBLAS's, the allocator's) are still there while a
+    process tears down what those threads use: once in many runs it aborted then (134), or crashed, with all
+    its work done. So nothing is torn down, after what was to be done at exit is done.
+    """
+    try:
+        run()
+    except SystemExit as stop:
+        code = stop.code if isinstance(stop.code, int) else 1
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    atexit._run_exitfuncs()
+    os._exit(code)
+
+
+def run() -> NoReturn:
     """Run the command line; a user's mistake is one line and exit code 2."""
     import typer
 

@@ -43,7 +43,7 @@ DEFAULT_LAMBDAS = tuple(2.0**k for k in range(-4, 15))  # from hardly any penalt
 
 _OF_SINGLES = ("naive_bayes", "tan")  # which ask for counts of single features
 _FIRST_LAMBDA = 16.0  # where a search begins: about the best on many data sets
-_SEARCHED = 20_000_000  # records times tables that a penalty of the logistic is chosen on
+_SEARCHED = 8_000_000  # records times tables that a penalty of the logistic is chosen on
 _KEPT_PAIRS = 30  # of all pairs, those that are best with the first penalty are fitted with others
 _SEARCH_REST = 1e-2  # root mean square of log-odds that a fit may be from rest while penalties are chosen
 _WARM_UP_CHAINS, _WARM_UP_ITERATIONS = 64, 20  # enough to have compiled every kernel

@@ -319,7 +319,7 @@ def _noise_of_cells(information: Information, noise: TableNoise | None) -> Float
     rates = np.divide(expected, counts, out=np.zeros_like(expected), where=counts > 0)
     on_d, on_c = (noise.variance_of(cells, layout) for cells in ("counts", "sums"))
     both = noise.covariance_of(layout)
-    return np.sqrt(np.maximum(on_c + on_d * rates**2 - 2 * both * rates, 0.0))
+    return np.asarray(np.sqrt(np.maximum(on_c + on_d * rates**2 - 2 * both * rates, 0.0)))
 
 
 def _members(population: Population) -> int:
