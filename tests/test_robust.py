@@ -258,6 +258,20 @@ def test_an_output_whose_name_is_not_utf8_is_written(json: list[str], work: Path
     assert agglearn.load(work / name).schema.names == ("x1", "x2")
 
 
+@pytest.mark.parametrize("ending", [b"csv", b"parquet"])
+def test_an_input_whose_name_is_not_utf8_is_told_so(ending: bytes, work: Path, run_cli: Cli) -> None:
+    name = os.fsdecode(b"\xff." + ending)
+    (work / name).write_bytes((work / "a.csv").read_bytes())
+    for args in (
+        ("aggregate", name, "--label", "y", "-o", "n.agg"),
+        ("predict", "a.model", name, "-o", "n.csv"),
+    ):
+        run = run_cli(*args)
+        assert run.code == 2
+        assert "a name that is not text in UTF-8" in run.err
+        assert "encoding" not in run.err
+
+
 def test_a_stdout_that_is_closed_or_knows_few_letters_does_no_harm(work: Path) -> None:
     command = [str(Path(sys.executable).with_name("agglearn")), "check", "a.agg"]
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY / "src"), "PYTHONIOENCODING": "ascii"}

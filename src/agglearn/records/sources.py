@@ -301,6 +301,13 @@ def _not_utf8(path: Path) -> InputError:
 def _look(path: Path, options: ReadOptions) -> tuple[list[str], int | None]:
     """Column names of a file, and its number of records where that is written down."""
     kind = _format(path)
+    try:
+        str(path).encode()
+    except UnicodeError:  # Arrow opens no such file
+        raise InputError(
+            f"{path} has a name that is not text in UTF-8, as files of records must have: rename it, or link "
+            "to it by another name"
+        ) from None
     with _explained(path):
         if kind is None:
             raise InputError(
