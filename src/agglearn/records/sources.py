@@ -26,6 +26,7 @@ from agglearn.errors import InputError
 from agglearn.records.options import ReadOptions
 from agglearn.records.rows import are_records, is_record, table_of_records
 from agglearn.runtime.speech import option
+from agglearn.runtime.unfinished import unfinished
 from agglearn.schema.columns import check_supported, plain_batch, plain_type
 from agglearn.schema.places import marked, ragged_line
 from agglearn.schema.schema import some
@@ -394,7 +395,7 @@ def _in_utf8(path: Path, encoding: str) -> Iterator[str]:
         yield str(path)
         return
     decoder = codecs.getincrementaldecoder(encoding)()
-    with tempfile.NamedTemporaryFile(suffix=".csv") as copy:
+    with tempfile.NamedTemporaryFile(suffix=".csv") as copy, unfinished(Path(copy.name)):
         with pa.input_stream(path, compression="detect") as stream:
             while block := stream.read(_CSV_BLOCK):
                 copy.write(decoder.decode(block).encode())
