@@ -177,6 +177,21 @@ def test_a_small_command_loads_nothing_heavy(verb: str, work: Path) -> None:
     assert done.stderr.splitlines()[-1] == "[]"
 
 
+def test_tables_without_noise_are_made_without_pandas_or_optimisers(work: Path) -> None:
+    pq.write_table(pa.table({"x1": [1, 2, 3] * 20, "x2": ["a", "b"] * 30, "y": [0, 1] * 30}), "r.parquet")
+    for records in ("a.csv", "r.parquet"):
+        code = (
+            f"import sys; sys.argv = 'agglearn aggregate {records} --label y -o new.agg'.split()\n"
+            "from agglearn.cli import run\n"
+            "try:\n    run()\nexcept SystemExit:\n    pass\n"
+            "heavy = ('pandas', 'pyarrow.dataset', 'sklearn', 'scipy.optimize')\n"
+            "print([m for m in heavy if m in sys.modules], file=sys.stderr)"
+        )
+        environment = {**os.environ, "PYTHONPATH": str(REPOSITORY / "src")}
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+        assert done.stderr.splitlines()[-1] == "[]", done.stderr
+
+
 # --- ordinary files and odd options ------------------------------------------------------------------
 
 
