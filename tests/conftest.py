@@ -46,14 +46,14 @@ Cli: TypeAlias = Callable[..., Run]
 @pytest.fixture
 def run_cli(monkeypatch: pytest.MonkeyPatch) -> Cli:
     """Run the command line in this process, which is fast."""
-    from agglearn.cli import main
+    from agglearn.cli import run as run_here
 
     def run(*args: object) -> Run:
         monkeypatch.setattr(sys, "argv", ["agglearn", *map(str, args)])
         out, err = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             try:
-                main()
+                run_here()
             except SystemExit as stop:
                 code = stop.code if isinstance(stop.code, int) else 1
         return Run(code, out.getvalue(), err.getvalue())

@@ -24,6 +24,7 @@ from agglearn.judge.baselines import (
     one_hot,
     pair_models,
 )
+from agglearn.judge.skyline import skyline
 from agglearn.judge.tree_bayes import tree_augmented_nb
 from agglearn.schema.features import Codes
 from tests.fields import bucket, every_state, random_field, tables_of, with_noise
@@ -351,14 +352,37 @@ def test_the_logistic_is_that_of_scikit_learn_on_a_dense_one_hot(name: str, with
     np.testing.assert_allclose(model.log_odds(codes), reference.decision_function(dense), atol=1e-4)
 
 
+@pytest.mark.parametrize("name", LAYOUTS)
+@pytest.mark.parametrize("with_unknown", [False, True])
+def test_newtons_method_ends_where_scikit_learn_does(name: str, with_unknown: bool) -> None:
+    layout = LAYOUTS[name]
+    codes, y = records(n=800)
+    if with_unknown:
+        codes[1, ::7] = CARDS[1]
+    moves: list[float] = []
+    model = skyline(codes, y, layout, 3.0, rest=1e-6, on_step=moves.append)
+    dense = dense_one_hot(codes, layout)
+    reference = LogisticRegression(C=1 / 6, max_iter=5000, tol=1e-9).fit(dense, y)
+    # Without unknown values both stand at the optimum; with some it is L-BFGS, which stops at 1e-4 of slope.
+    near = 1e-2 if with_unknown else 1e-4
+    np.testing.assert_allclose(model.log_odds(codes), reference.decision_function(dense), atol=near)
+    if not with_unknown:
+        assert model.n_iter == len(moves) < 15
+        assert moves[-1] < 1e-6
+        again = skyline(codes, y, layout, 3.0, rest=1e-6, threads=3)
+        np.testing.assert_array_equal(model.theta, again.theta)
+        assert skyline(codes, y, layout, 3.0, rest=1e-6, warm=model).n_iter < model.n_iter
+
+
 def test_cells_without_a_record_have_no_weight_in_the_logistic() -> None:
     codes, y = records(n=500)
     codes[0, codes[0] == 2] = 0
     layout = LAYOUTS["pairs"]
-    model = logistic(codes, y, layout, 1.0)
     empty = ~dense_one_hot(codes, layout).any(axis=0)
     assert empty.any()
-    assert (model.theta[empty] == 0).all()
+    for solver in (logistic, skyline):
+        model = solver(codes, y, layout, 1.0)
+        assert (model.theta[empty] == 0).all()
 
 
 def test_a_warm_start_ends_near_the_same_optimum_in_fewer_iterations() -> None:

@@ -216,8 +216,8 @@ def test_merge_adds_up_tables_of_one_schema(toy_file: Path, toy: Any, run_cli: A
 def test_help_is_quick_and_loads_nothing_heavy() -> None:
     code = (
         "import sys; sys.argv = ['agglearn', '--help']\n"
-        "from agglearn.cli import main\n"
-        "try: main()\n"
+        "from agglearn.cli import run\n"
+        "try: run()\n"
         "except SystemExit as stop: assert not stop.code\n"
         "heavy = {'numba', 'pyarrow', 'numpy', 'sklearn', 'scipy', 'narwhals', 'pandas', 'polars'}\n"
         "print(sorted(heavy & set(sys.modules)), file=sys.stderr)\n"

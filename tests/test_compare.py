@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -15,7 +16,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss, roc_auc_score
 
 from agglearn.errors import InputError, TableError
-from agglearn.judge.comparison import MODELS, Comparison, climb, compare
+from agglearn.judge.comparison import Comparison, compare
+from agglearn.judge.contenders import MODELS, climb
 from agglearn.records.split import assign
 from agglearn.train.settings import FitSettings
 
@@ -188,6 +190,31 @@ def test_hashed_tables_serve_every_model() -> None:
     # Naive Bayes reads single features, which hashing leaves alone.
     plain = run(simulated(7), models=("naive_bayes",))
     assert plain.models["naive_bayes"].score.nllh == pytest.approx(score["naive_bayes"])
+
+
+def test_it_says_what_is_fitted_the_slow_ones_last() -> None:
+    said: list[str] = []
+    found = compare(simulated(8, 1000), label="click", fit_settings=QUICK, progress=said.append)
+    begun = [line.removeprefix("fitting: ") for line in said if line.startswith("fitting: ")]
+    assert begun[-2:] == ["agglearn", "logistic regression"]
+    assert len(begun) == len(MODELS)
+    assert list(found.models) == list(MODELS)  # as they were asked for
+    chosen = [line for line in said if "penalty" in line]
+    assert len(chosen) == len(MODELS) - 1  # agglearn finds its own
+    assert f"penalty {found.models['logistic'].lambda_theta:g} by" in chosen[-1]
+
+
+def test_a_penalty_chosen_on_a_part_of_the_records_is_fitted_to_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    train, test = simulated(0), simulated(1)
+    whole = run(train, test, models=("logistic",)).models["logistic"]
+    monkeypatch.setattr("agglearn.judge.contenders._SEARCHED", 1000 * 6)  # records, times six tables
+    said: list[str] = []
+    part = run(train, test, models=("logistic",), progress=said.append).models["logistic"]
+    assert any(re.search(r"fits to 1,000 of 2,\d{3} records", line) for line in said)
+    # The best penalty of a third of the records is within a step or two, of a factor of 4 each.
+    assert 1 / 16 <= part.lambda_theta / whole.lambda_theta <= 16
+    fixed = run(train, test, models=("logistic",), lambdas=(part.lambda_theta,)).models["logistic"]
+    assert part.score == fixed.score
 
 
 @pytest.mark.parametrize("peak", range(9))

@@ -47,6 +47,11 @@ def codes(feature: Feature, values: Any) -> list[int]:
             id="timestamps",
         ),
         pytest.param(
+            pa.array([0, 1_500_000], pa.timestamp("us", tz="Asia/Kolkata")),
+            ["1970-01-01 05:30:00+0530", "1970-01-01 05:30:01.5+0530"],
+            id="zoned",
+        ),
+        pytest.param(
             pa.array([dt.datetime(2024, 1, 31, 9, 5)], pa.timestamp("ns")), ["2024-01-31 09:05:00"], id="ns"
         ),
         pytest.param(pa.array([dt.timedelta(seconds=1)]), ["1000000"], id="durations"),

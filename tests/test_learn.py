@@ -440,3 +440,19 @@ def test_records_that_are_nothing_but_identifiers_are_refused() -> None:
     people = {"name": _people()["name"], "y": _people()["y"]}
     with pytest.raises(InputError, match="no feature is left: column 'name' has 200 values in 200 records"):
         agglearn.aggregate(people, "y")
+
+
+@pytest.mark.parametrize("kind", ["uint8", "int32", "int64", "uint64"])
+@pytest.mark.parametrize("reach", [20, 10_000_000])
+def test_integers_are_counted_whatever_their_width_and_reach(kind: str, reach: int) -> None:
+    """Near ones are looked up and far ones are not: both are what numpy counts."""
+    rng = np.random.default_rng(0)
+    numbers = rng.integers(0, min(reach, np.iinfo(kind).max), 3_000).astype(kind)
+    survey = ColumnSurvey("x")
+    for part in np.array_split(numbers, 4):
+        survey.add(pa.array(part))
+    values, counts = np.unique(numbers, return_counts=True)
+    texts, found = survey.texts()
+    assert (survey.value_type, survey.rows, survey.missing) == ("integer", 3_000, 0)
+    assert texts == [str(value) for value in values]
+    np.testing.assert_array_equal(found, counts)

@@ -167,14 +167,29 @@ def test_without_a_folder_for_kernels_they_go_to_a_temporary_one(
 def test_a_small_command_loads_nothing_heavy(verb: str, work: Path) -> None:
     code = (
         f"import sys; sys.argv = ['agglearn', *{verb.split()!r}]\n"
-        "from agglearn.cli import main\n"
-        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        "from agglearn.cli import run\n"
+        "try:\n    run()\nexcept SystemExit:\n    pass\n"
         "heavy = ('numba', 'pandas', 'scipy', 'sklearn', 'narwhals')\n"
         "print([m for m in heavy if m in sys.modules], file=sys.stderr)"
     )
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY / "src")}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
     assert done.stderr.splitlines()[-1] == "[]"
+
+
+def test_tables_without_noise_are_made_without_pandas_or_optimisers(work: Path) -> None:
+    pq.write_table(pa.table({"x1": [1, 2, 3] * 20, "x2": ["a", "b"] * 30, "y": [0, 1] * 30}), "r.parquet")
+    for records in ("a.csv", "r.parquet"):
+        code = (
+            f"import sys; sys.argv = 'agglearn aggregate {records} --label y -o new.agg'.split()\n"
+            "from agglearn.cli import run\n"
+            "try:\n    run()\nexcept SystemExit:\n    pass\n"
+            "heavy = ('pandas', 'pyarrow.dataset', 'sklearn', 'scipy.optimize')\n"
+            "print([m for m in heavy if m in sys.modules], file=sys.stderr)"
+        )
+        environment = {**os.environ, "PYTHONPATH": str(REPOSITORY / "src")}
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+        assert done.stderr.splitlines()[-1] == "[]", done.stderr
 
 
 # --- ordinary files and odd options ------------------------------------------------------------------
@@ -258,6 +273,20 @@ def test_an_output_whose_name_is_not_utf8_is_written(json: list[str], work: Path
     assert agglearn.load(work / name).schema.names == ("x1", "x2")
 
 
+@pytest.mark.parametrize("ending", [b"csv", b"parquet"])
+def test_an_input_whose_name_is_not_utf8_is_told_so(ending: bytes, work: Path, run_cli: Cli) -> None:
+    name = os.fsdecode(b"\xff." + ending)
+    (work / name).write_bytes((work / "a.csv").read_bytes())
+    for args in (
+        ("aggregate", name, "--label", "y", "-o", "n.agg"),
+        ("predict", "a.model", name, "-o", "n.csv"),
+    ):
+        run = run_cli(*args)
+        assert run.code == 2
+        assert "a name that is not text in UTF-8" in run.err
+        assert "encoding" not in run.err
+
+
 def test_a_stdout_that_is_closed_or_knows_few_letters_does_no_harm(work: Path) -> None:
     command = [str(Path(sys.executable).with_name("agglearn")), "check", "a.agg"]
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY / "src"), "PYTHONIOENCODING": "ascii"}
@@ -266,6 +295,22 @@ def test_a_stdout_that_is_closed_or_knows_few_letters_does_no_harm(work: Path) -
     shell = f"{command[0]} check a.agg >&-"
     done = subprocess.run(shell, shell=True, capture_output=True, text=True, env=environment)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_program_ends_when_its_work_is_done_whatever_threads_libraries_keep(work: Path) -> None:
+    code = (
+        "import atexit, sys, threading, time; sys.argv = ['agglearn', 'check', 'a.agg', '--json']\n"
+        "from agglearn.cli import main\n"
+        "atexit.register(lambda: print('tidied up', file=sys.stderr, flush=True))\n"
+        "threading.Thread(target=time.sleep, args=(100,)).start()\n"
+        "main()"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY / "src")}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, timeout=60
+    )
+    assert (done.returncode, done.stderr) == (0, "tidied up\n")
+    assert json.loads(done.stdout)["ok"]
 
 
 def test_a_request_to_end_is_heeded_and_leaves_nothing(work: Path) -> None:

@@ -106,3 +106,16 @@ def test_only_the_schema_knows_of_kinds_of_feature() -> None:
         if kinds & names(call.args[1])
     ]
     assert not found
+
+
+@given(
+    st.lists(st.integers(-40, 40), min_size=1, max_size=60),
+    st.lists(st.tuples(st.integers(-50, 50), st.booleans()), unique=True, max_size=6),
+    st.sampled_from([pa.int8(), pa.int32(), pa.int64()]),
+)
+def test_integers_have_the_bins_that_the_same_numbers_have(
+    numbers: list[int], cuts: list[tuple[int, bool]], kind: Any
+) -> None:
+    rule = Cuts(tuple(Cut(v / 2, after) for v, after in sorted(cuts)), missing=90, unknown=91)
+    found = rule.encode(pa.array(numbers, kind))
+    assert found.tolist() == rule.encode(pa.array([float(n) for n in numbers])).tolist()

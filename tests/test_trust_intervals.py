@@ -259,7 +259,8 @@ def test_draws_have_the_covariance_of_a_dense_computation(drawn: Drawn) -> None:
 
 def _variances(drawn: Drawn, found: Posterior, h: np.ndarray) -> np.ndarray:
     normals = Normals(drawn.seed, Use.PRIOR, np.zeros(LAYOUT.n_cells))
-    prior = learn_prior(drawn.information(), 2 * drawn.fit.state.lambda_theta, normals)
+    theta = drawn.fit.field.theta
+    prior = learn_prior(drawn.information(), 2 * drawn.fit.state.lambda_theta, normals, theta)
     assert prior.precision == found.precision
     return np.asarray((h / (h + found.precision)) ** prior.decline / found.precision)
 

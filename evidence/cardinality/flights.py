@@ -18,7 +18,7 @@ import agglearn
 from agglearn.datasets import load_flights
 from agglearn.field.problem import make_problem
 from agglearn.judge.baselines import LogisticModel, logistic, one_hot
-from agglearn.judge.comparison import climb
+from agglearn.judge.contenders import climb
 from agglearn.records.split import assign
 from evidence.page import table
 from evidence.runner import Cell, Results, Value

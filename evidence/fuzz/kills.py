@@ -60,6 +60,12 @@ VERBS = (
         "t.parquet",
     ),
     Verb(
+        "intervals",
+        ("predict", "a.model", "a.csv", "-o", "t.parquet"),
+        ("predict", "looked-at.model", "b.csv", "--interval", "0.9", "--threads", "1", "-o", "t.parquet"),
+        "t.parquet",
+    ),
+    Verb(
         "sample",
         ("sample", "a.model", "-n", "50", "-o", "t.csv"),
         ("sample", "a.model", "-n", "60", "-o", "t.csv"),
@@ -77,7 +83,10 @@ def prepare(folder: Path) -> None:
     made = run(["aggregate", "a.csv", "--label", "y", "-o", "a.agg"], folder)
     again = run(["aggregate", "b.csv", "--label", "y", "--schema", "a.agg", "-o", "b.agg"], folder)
     fitted = run(["fit", "a.agg", "-o", "a.model", *_FIT], folder)
-    assert (made.code, again.code, fitted.code) == (0, 0, 0), (made, again, fitted)
+    # Intervals ask for a model whose predictions were looked at while it was trained.
+    longer = run(["fit", "a.agg", "-o", "looked-at.model", *_FIT, "--iterations", "20"], folder)
+    done = (made, again, fitted, longer)
+    assert [one.code for one in done] == [0] * len(done), done
 
 
 def fingerprint(path: Path) -> str:

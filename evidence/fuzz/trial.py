@@ -215,9 +215,9 @@ def _become(
             _limit(memory)
         if kill_at is not None:
             _kill_at(kill_at, folder)
-        from agglearn.cli import main
+        from agglearn.cli import run as run_here
 
-        main()
+        run_here()
         code = 0
     except SystemExit as stop:
         code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)

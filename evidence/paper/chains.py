@@ -20,7 +20,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from agglearn.judge.comparison import climb
+from agglearn.judge.contenders import climb
 from agglearn.train.settings import FitSettings
 from evidence.figures import BLUE, GREY, ORANGE, figure
 from evidence.page import picture, spread, table

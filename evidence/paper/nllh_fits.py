@@ -15,7 +15,7 @@ import numpy as np
 
 from agglearn.field.field import Field
 from agglearn.judge.baselines import LogOddsModel, PairModel, logistic, naive_bayes, one_hot, pair_models
-from agglearn.judge.comparison import climb
+from agglearn.judge.contenders import climb
 from agglearn.train.loop import begin, fit, iterate
 from agglearn.train.settings import FitSettings, TrainingSettings
 from evidence.paper import published

@@ -1,4 +1,4 @@
-"""Records to tables: beside DuckDB and Polars in memory and from Parquet, and at scale.
+"""Records to tables: beside DuckDB and Polars in memory, from Parquet and on to disk, and at scale.
 
 Each rival is timed in a series of its own after a warm-up, so a run never begins with memory that another
 has just given back. In turns with the others each first run is slower, and ours, the shortest, loses most.
@@ -6,7 +6,10 @@ has just given back. In turns with the others each first run is slower, and ours
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import tempfile
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -19,7 +22,7 @@ import agglearn
 from agglearn.datasets import AdsLog
 from evidence.speed.sizes import Sizes
 from evidence.speed.targets import Result, at_least, at_most
-from evidence.timing import THREADS, each_warm, in_process, seconds
+from evidence.timing import THREADS, each_warm, in_process, in_turns, seconds
 
 TITLE = "Aggregation"
 SECTION = "aggregation"
@@ -33,6 +36,7 @@ def run(config: Sizes) -> list[Result]:
         return [
             *_in_memory(log, config),
             *_from_parquet(log, config, Path(folder)),
+            *_to_disk(log, config, Path(folder)),
             *_at_scale(log, config, Path(folder)),
         ]
 
@@ -133,6 +137,46 @@ def _from_parquet(log: AdsLog, config: Sizes, folder: Path) -> list[Result]:
             setting=size, ours_s=ours, rival_s=duck, way=way,
         )
     ]  # fmt: skip
+
+
+def _to_disk(log: AdsLog, config: Sizes, folder: Path) -> list[Result]:
+    """Whole processes, from a file of integers to a file a table: ours, and DuckDB's GROUP BY a pair."""
+    path, out = folder / "codes.parquet", folder / "tables"
+    codes, y = log.sample(config.aggregate_rows, seed=0)
+    pq.write_table(log.to_table(codes, y), path, compression="zstd")
+    out.mkdir()
+    rival = _RIVAL.format(threads=THREADS, path=path, out=out, pairs=_pairs(log))
+    command = [str(Path(sys.executable).with_name("agglearn")), "aggregate", str(path), "--label", "click"]
+    ours, duck = in_turns(
+        [
+            partial(_process, [*command, "-o", str(folder / "log.agg"), "--json"]),
+            partial(_process, [sys.executable, "-c", rival]),
+        ],
+        config.repeat,
+    )
+    size = f"{config.aggregate_rows:,} × {len(log.names)} integers, start-up and writing included"
+    return [
+        at_least(
+            SECTION, "from Parquet to tables on disk, DuckDB's time / ours", duck / ours, 3,
+            setting=size, ours_s=ours, rival_s=duck,
+        )
+    ]  # fmt: skip
+
+
+_RIVAL = """
+import duckdb
+connection = duckdb.connect(config={{"threads": {threads}}})
+connection.execute("CREATE TABLE log AS SELECT * FROM '{path}'")
+for a, b in {pairs}:
+    query = f"SELECT {{a}}, {{b}}, count(*) AS count, sum(click) AS click FROM log GROUP BY {{a}}, {{b}}"
+    connection.execute(f"COPY ({{query}}) TO '{out}/{{a}}-{{b}}.parquet' (FORMAT parquet, COMPRESSION zstd)")
+"""
+
+
+def _process(command: list[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(done.stderr)
 
 
 def _at_scale(log: AdsLog, config: Sizes, folder: Path) -> list[Result]:

@@ -1,4 +1,4 @@
-"""Processes that start: the help, and a fit of next to nothing with kernels compiled and not."""
+"""Processes that start: the help, small commands, a fit of next to nothing with kernels compiled and not."""
 
 from __future__ import annotations
 
@@ -30,7 +30,15 @@ def run(config: Sizes) -> list[Result]:
         def fit() -> None:
             _run(["fit", str(tables), "-o", str(model), "--json"], cache)
 
+        small = {
+            "check": ["check", str(tables)],
+            "merge": ["merge", str(tables), "-o", f"{folder}/merged.agg"],
+            "sql": ["sql", str(tables), "--table", "t"],
+        }
         results = [at_most(SECTION, "agglearn --help", seconds(lambda: _run(["--help"])), 0.5, "s")]
+        for verb, command in small.items():
+            taken = seconds(lambda command=command: _run(command), config.repeat)  # type: ignore[misc]
+            results.append(at_most(SECTION, f"agglearn {verb} of tiny tables", taken, 0.8, "s"))
         if config.cold_start:
             what = "first fit of a tiny problem, compiling all kernels"
             results.append(plain(SECTION, what, wall(fit), "s"))

@@ -13,7 +13,7 @@ from statistics import fmean
 from agglearn.errors import InputError
 from agglearn.field.problem import make_problem
 from agglearn.judge.baselines import LogisticModel, logistic, one_hot
-from agglearn.judge.comparison import climb
+from agglearn.judge.contenders import climb
 from agglearn.records.split import assign
 from agglearn.train.loop import Fit, fit
 from agglearn.train.settings import FitSettings

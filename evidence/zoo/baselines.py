@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from agglearn.field.problem import Problem, make_problem
 from agglearn.judge.baselines import LogOddsModel, naive_bayes, pair_models
-from agglearn.judge.comparison import DEFAULT_LAMBDAS, climb
+from agglearn.judge.contenders import DEFAULT_LAMBDAS, climb
 from agglearn.judge.tree_bayes import tree_augmented_nb
 from evidence.page import table
 from evidence.runner import Cell, Results, Value

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from agglearn.judge.baselines import LogisticModel, logistic, one_hot
-from agglearn.judge.comparison import climb
+from agglearn.judge.contenders import climb
 from agglearn.runtime import memory
 from evidence.page import table
 from evidence.runner import Cell, Results, Value

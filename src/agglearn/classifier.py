@@ -41,6 +41,7 @@ from agglearn.train.settings import FitSettings, Penalty, TrainingSettings
 from agglearn.train.state import FitState
 from agglearn.trust.effects import effect_intervals
 from agglearn.trust.intervals import Posterior, model_posterior
+from agglearn.trust.kept import keep_posterior, kept_posterior
 
 
 class NothingToChooseOnWarning(UserWarning):
@@ -263,6 +264,7 @@ class MaxEntClassifier(Explainable, ClassifierMixin, BaseEstimator):  # type: ig
 
     def _take(self, model: Model) -> None:
         self.model_ = model
+        self._folder: Path | None = None
         self.classes_ = model.label.classes
         self.feature_names_in_ = np.array(model.schema.names, dtype=object)
         self.n_features_in_ = len(model.schema.names)
@@ -331,11 +333,16 @@ class MaxEntClassifier(Explainable, ClassifierMixin, BaseEstimator):  # type: ig
         return {scope: (table(lower, t), table(upper, t)) for t, scope in enumerate(model.scopes)}
 
     def _posterior(self, seed: int) -> Posterior:
-        """Made when first asked for, and kept: it takes about as long as a fit."""
+        """Made when first asked for, and kept, with a model that was loaded in its folder: it takes about as
+        long as a fit."""
         model = model_of(self)
         kept = getattr(self, "_posterior_kept", None)
         if kept is None or kept[0] is not model or kept[1] != seed:
-            made = model_posterior(model, seed=seed, threads=self.threads)
+            folder = getattr(self, "_folder", None)
+            if folder is None:
+                made = model_posterior(model, seed=seed, threads=self.threads)
+            else:
+                made = kept_posterior(model, folder, seed=seed, threads=self.threads)
             self._posterior_kept = kept = (model, seed, made)
         return kept[2]
 
@@ -399,17 +406,25 @@ class MaxEntClassifier(Explainable, ClassifierMixin, BaseEstimator):  # type: ig
         return pa.concat_tables(list(sample(model_of(self), n, seed=seed, threads=self.threads)))
 
     def save(self, path: str | Path) -> None:
-        """Write the fitted model as a folder, atomically."""
-        save_model(model_of(self), path)
+        """Write the fitted model as a folder, atomically; intervals that were asked for are kept with it."""
+        model = model_of(self)
+        save_model(model, path)
+        kept = getattr(self, "_posterior_kept", None)
+        if kept is not None and kept[0] is model:
+            keep_posterior(kept[2], model, path, kept[1])
 
     @classmethod
     def load(cls, path: str | Path) -> MaxEntClassifier:
-        """Read a fitted model from its folder; runs no code from it."""
+        """Read a fitted model from its folder; runs no code from it.
+
+        Intervals, once they are asked for, are kept in that folder if it can be written to.
+        """
         model = load_model(path)
         settings = model.record.settings
         options = {f.name: getattr(settings, f.name) for f in fields(FitSettings)}
         classifier = cls(**options, label=model.label.name)
         classifier._take(model)
+        classifier._folder = Path(path)
         return classifier
 
     def __sklearn_is_fitted__(self) -> bool:

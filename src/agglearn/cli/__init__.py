@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import os
 import signal
 import sys
@@ -21,12 +23,31 @@ from agglearn.cli import schema as _schema  # noqa: F401
 from agglearn.cli import trust as _trust  # noqa: F401
 from agglearn.cli.app import app
 
-__all__ = ["app", "main"]
+__all__ = ["app", "main", "run"]
 
+_SHOW_CURSOR = b"\x1b[?25h"  # which a bar of progress has hidden
 _INTERRUPTED = 130  # the exit code of a program stopped by Ctrl-C, which typer returns too
 
 
-def main() -> None:
+def main() -> NoReturn:
+    """The command line as a program: run it, and end at once when all is written.
+
+    Threads that libraries keep (Arrow's to read with, OpenBLAS's, the allocator's) are still there while a
+    process tears down what those threads use: once in many runs it aborted then (134), or crashed, with all
+    its work done. So nothing is torn down, after what was to be done at exit is done.
+    """
+    try:
+        run()
+    except SystemExit as stop:
+        code = stop.code if isinstance(stop.code, int) else 1
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    atexit._run_exitfuncs()
+    os._exit(code)
+
+
+def run() -> NoReturn:
     """Run the command line; a user's mistake is one line and exit code 2."""
     import typer
 
@@ -48,8 +69,6 @@ def main() -> None:
         _fail(f"{error.format_message()} (see {verb} --help)")
     except (KeyboardInterrupt, typer.Abort):
         code = _INTERRUPTED
-    except _EndedError as ended:
-        code = 128 + ended.number
     except BrokenPipeError:  # whoever read our output has gone, and the rest of it goes nowhere
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 128 + int(getattr(signal, "SIGPIPE", 13))
@@ -66,19 +85,21 @@ def main() -> None:
     sys.exit(code if isinstance(code, int) else 0)
 
 
-class _EndedError(SystemExit):
-    """A signal asked for the end; on the way out everything is tidied up, wherever it came."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(128 + number)
-        self.number = number
-
-
 def _end_on_signals() -> None:
-    """Let a signal to end run what tidies up, where the process is ours to say so."""
+    """Let a signal to end remove what is half-written and end, where the process is ours to say so.
+
+    Nothing is raised: an exception from nowhere was lost where a library looks away from exceptions, and the
+    program went on; or it left a library in a state that it crashed in.
+    """
 
     def end(number: int, frame: object) -> NoReturn:
-        raise _EndedError(number)
+        from agglearn.runtime.unfinished import abandon
+
+        abandon()
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            if sys.stderr.isatty():
+                os.write(sys.stderr.fileno(), _SHOW_CURSOR)
+        os._exit(128 + number)
 
     if threading.current_thread() is threading.main_thread():
         for name in ("SIGTERM", "SIGHUP"):

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from agglearn.cli.app import Json, ModelPath, Seed, Threads, app, names
+from agglearn.cli.app import Json, ModelPath, Seed, Threads, app, names, say
 from agglearn.cli.app import show as print_document
 from agglearn.errors import InputError
 
@@ -46,10 +46,11 @@ def show(
         columns = found.feature_columns(feature)
         if interval is not None:
             from agglearn.trust.effects import effect_intervals
-            from agglearn.trust.intervals import check_level, model_posterior
+            from agglearn.trust.intervals import check_level
+            from agglearn.trust.kept import kept_posterior
 
             check_level(interval)
-            posterior = model_posterior(loaded, seed=seed, threads=threads)
+            posterior = kept_posterior(loaded, model, seed=seed, threads=threads, say=say)
             f, shares = found.schema.index[feature], found.population.shares()
             columns |= dict(
                 zip(("lower", "upper"), effect_intervals(posterior, shares, f, interval), strict=True)

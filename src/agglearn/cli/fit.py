@@ -174,7 +174,9 @@ def fit(
         from agglearn.trust.score import score_tables
 
         score = score_tables(model, heldout, threads=threads)
-        valid_score = Measured(score.nllh, score.nllh_se)
+        for doubt in score.document().warnings:
+            say(doubt.text)
+        valid_score = Measured(score.nllh, score.nllh_se) if score.known else None
     report = FitReport.of(model.record, valid_score)
     show(report.document().named(str(target)).followed_by(path=str(target)), json)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from agglearn.cli.app import Json, ModelPath, Seed, Threads, app, names, show
+from agglearn.cli.app import Json, ModelPath, Seed, Threads, app, names, say, show
 from agglearn.cli.data import Encoding, Missing, Positive, Separator, read_options
 from agglearn.cli.spark import Master, SparkConf, on_spark, predict_frame, use_session
 from agglearn.errors import InputError
@@ -124,10 +124,11 @@ def predict(
         raise InputError(f"{output} is in the folder of records {within[0]}: name an output elsewhere")
     posterior = None
     if interval is not None:
-        from agglearn.trust.intervals import check_level, model_posterior
+        from agglearn.trust.intervals import check_level
+        from agglearn.trust.kept import kept_posterior
 
         check_level(interval)
-        posterior = model_posterior(loaded, seed=seed, threads=threads)
+        posterior = kept_posterior(loaded, model, seed=seed, threads=threads, say=say)
     unknown = np.zeros(len(loaded.schema.names), np.int64)
     rows = 0
     with (
@@ -237,5 +238,6 @@ def compare(
         max_modalities=max_modalities,
         read=read_options(separator, encoding, missing),
         show_progress=not json,
+        progress=(lambda doing: None) if json else say,
     )
     show(result.document(), json)

@@ -57,6 +57,7 @@ def report(
         compare=compare,
         name=name or Path(model.rstrip("/")).name.removesuffix(".model"),
         level=level,
+        folder=model,
         threads=threads,
         seed=seed,
         progress=(lambda doing: None) if json else say,

@@ -302,7 +302,9 @@ def _of_noise(heldout: Problem, beta: Floats, theta: Floats) -> float:
     if heldout.noise is None:
         return 0.0
     on_d, on_c = (heldout.noise.variance_of(cells, heldout.layout) for cells in ("counts", "sums"))
-    return float(on_d @ np.square(beta) + on_c @ np.square(theta)) / heldout.rows**2
+    both = heldout.noise.covariance_of(heldout.layout)
+    variance = on_d @ np.square(beta) + on_c @ np.square(theta) - 2 * both @ (beta * theta)
+    return max(float(variance), 0.0) / heldout.rows**2
 
 
 def _as_expected(population: Population, field: Field) -> tuple[float, float]:

@@ -55,6 +55,7 @@ class Information:
         self._p = population.map(mean, scores)
         self._variance = population.map(lambda p: rows * spread(p), self._p)
         self._weights = population.map(lambda v: v.astype(np.float32)[:, None], self._variance)
+        self._shared: tuple[Floats, Shared] | None = None
 
     @cached_property
     def total(self) -> float:
@@ -122,9 +123,7 @@ class Information:
         rho = np.asarray(precision, np.float32).reshape(-1, 1)
         scale: Any = np.append(self.diagonal() + precision, self.total).astype(np.float32)[:, None]
         if shared and free is None:
-            ends = np.append(self.diagonal(), self.total)
-            every = np.broadcast_to(np.asarray(precision, np.float64), self.diagonal().shape)
-            scale = Shared(self.population, self._variance, ends, every)
+            scale = self._preconditioner(np.asarray(precision, np.float64))
         held = None if free is None else np.append(~free, False)
 
         def product(direction: Shifts) -> Shifts:
@@ -140,3 +139,11 @@ class Information:
         if held is not None:
             right = np.where(held[:, None], np.float32(0.0), right)
         return solve(product, right, scale, steps=steps, tolerance=tolerance, dot=dot)
+
+    def _preconditioner(self, precision: Floats) -> Shared:
+        """What looks after what tables share; the last one is kept, for several solutions with it."""
+        if self._shared is None or not np.array_equal(self._shared[0], precision):
+            ends = np.append(self.diagonal(), self.total)
+            every = np.broadcast_to(precision, self.diagonal().shape)
+            self._shared = precision, Shared(self.population, self._variance, ends, every)
+        return self._shared[1]

@@ -50,6 +50,12 @@ class TableNoise:
         variance[layout.tied] *= layout.ties
         return variance
 
+    def covariance_of(self, layout: Layout) -> Floats:
+        """Covariance of the noise on the count and on the sum of each cell."""
+        covariance = np.repeat(self.covariances, layout.sizes)
+        covariance[layout.tied] *= layout.ties
+        return covariance
+
     def rate_variance(self, t: int | slice, rates: float | Floats) -> Floats:
         """Variance that noise adds to c − d·q in cells of a table (or of several) with rates q."""
         own = self.sums[t] ** 2 + self.counts[t] ** 2 * rates**2

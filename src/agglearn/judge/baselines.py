@@ -89,7 +89,7 @@ def naive_bayes(problem: Problem, l2: float) -> LogOddsModel:
     of the base rate. With ``l2`` = 0 this is Naive Bayes by frequencies, where w = log P(x_f|1) −
     log P(x_f|0).
     """
-    _check_l2(l2)
+    check_l2(l2)
     layout = Layout.plain(problem.layout.cards, [(f,) for f in range(problem.layout.n_features)])
     d = np.concatenate([single_counts(problem, problem.d, f) for f in range(layout.n_features)])
     c = np.concatenate([single_counts(problem, problem.c, f) for f in range(layout.n_features)])
@@ -113,7 +113,7 @@ def pair_models(
         Which pairs, as increasing feature indices; all by default. A problem of one feature has that
         feature for its only pair.
     """
-    _check_l2(l2)
+    check_l2(l2)
     parts = _pair_counts(problem, None if pairs is None else set(pairs))
     if not parts:
         raise TableError("no table tells a pair of features: a best pair needs one")
@@ -169,7 +169,7 @@ def logistic(
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
 
-    _check_l2(l2)
+    check_l2(l2)
     matrix = one_hot(codes, layout) if design is None else design
     # Cells without a record keep the weight 0 all along: leaving them out changes nothing but the cost.
     seen = np.flatnonzero(np.bincount(matrix.indices, minlength=layout.n_cells))
@@ -222,7 +222,7 @@ def _cells(codes: Codes, layout: Layout, t: int) -> Ints:
     return np.where(unknown, -1, layout.cells[t].find(own) + layout.offsets[t])
 
 
-def _check_l2(l2: float) -> None:
+def check_l2(l2: float) -> None:
     if not (np.isfinite(l2) and l2 >= 0):
         raise InputError(f"the penalty {l2} must be at least 0")
 

@@ -142,6 +142,7 @@ def fit(
         rows=fitted.problem.rows,
         positives=fitted.problem.positives,
         record=record,
+        prior=fitted.problem.prior,
     )
 
 

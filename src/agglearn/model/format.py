@@ -50,6 +50,8 @@ def save_model(model: Model, target: str | Path) -> None:
     arrays: dict[str, npt.NDArray[Any]] = {"mu": model.field.mu, "theta": model.field.theta}
     if model.chains is not None:
         arrays["chains"] = model.chains
+    if model.prior is not None:
+        arrays["prior"] = model.prior
     lists = [own.listed if isinstance(own, SparseCells) else None for own in model.layout.cells]
     sparse = [cells for cells in lists if cells is not None]
     if sparse:
@@ -107,7 +109,7 @@ def _model(folder: Path, document: Mapping[str, Any]) -> Model:
     record = _record(folder, document, layout)
     finite_array(record.penalties, "penalties", (layout.n_tables,))
     whole(record.mains, "mains", 0, layout.n_tables)
-    for name in ("mu", "theta"):
+    for name in ("mu", "theta", *(("prior",) if "prior" in arrays else ())):
         finite_array(arrays[name], name, (layout.n_cells,))
     return Model(
         schema=schema,
@@ -124,6 +126,7 @@ def _model(folder: Path, document: Mapping[str, Any]) -> Model:
         rows=finite(document["rows"], "rows", 0),
         positives=finite(document["positives"], "positives"),
         record=record,
+        prior=arrays.get("prior"),
     )
 
 

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
+import numpy as np
+import numpy.typing as npt
+
 from agglearn.errors import InputError, TableError
 from agglearn.field.field import Field
 from agglearn.field.kernels.score import Codes
@@ -42,6 +45,8 @@ class Model(Explainable):
         Records and positives behind the tables.
     record
         How it was fitted, how that ended, and every iteration.
+    prior
+        The weights of an earlier model that the penalty pulled θ to, or None where it pulled to 0.
     """
 
     schema: Schema
@@ -52,6 +57,7 @@ class Model(Explainable):
     rows: float
     positives: float
     record: FitRecord
+    prior: npt.NDArray[np.float64] | None = None
 
     @property
     def layout(self) -> Layout:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 from agglearn.errors import AgglearnError
@@ -18,6 +19,7 @@ from agglearn.tables.data import AggregatedData
 from agglearn.trust.diagnosis import diagnose
 from agglearn.trust.findings import suggestion_blocks
 from agglearn.trust.intervals import Posterior, check_level, model_posterior
+from agglearn.trust.kept import kept_posterior
 from agglearn.trust.suggest import suggest_tables
 
 _SUGGESTED_CELLS = 100_000
@@ -35,6 +37,7 @@ def report_contents(
     *,
     compare: bool = False,
     level: float = 0.9,
+    folder: str | Path | None = None,
     threads: int | None = None,
     seed: int = 0,
     progress: Progress = lambda doing: None,
@@ -51,7 +54,7 @@ def report_contents(
     elif valid is not None:
         judged = quality.on_records(model, valid, fitted_to, threads)
     progress("intervals")
-    posterior, no_intervals = _posterior(model, threads, seed)
+    posterior, no_intervals = _posterior(model, folder, threads, seed, progress)
     progress("what was learnt")
     found = model.explanation()
     return plain(  # type: ignore[no-any-return]
@@ -112,9 +115,13 @@ def _noise(model: Model) -> str:
     return f"standard deviation {spread} on each count"
 
 
-def _posterior(model: Model, threads: int | None, seed: int) -> tuple[Posterior | None, str]:
+def _posterior(
+    model: Model, folder: str | Path | None, threads: int | None, seed: int, progress: Progress
+) -> tuple[Posterior | None, str]:
     """What the tables leave open, or why that is not known."""
     try:
+        if folder is not None:
+            return kept_posterior(model, folder, seed=seed, threads=threads, say=progress), ""
         return model_posterior(model, seed=seed, threads=threads), ""
     except AgglearnError as error:
         return None, str(error)

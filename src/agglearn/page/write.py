@@ -30,6 +30,7 @@ def write_report(
     compare: bool = False,
     name: str | None = None,
     level: float = 0.9,
+    folder: str | Path | None = None,
     threads: int | None = None,
     seed: int = 0,
     progress: Progress = lambda doing: None,
@@ -53,6 +54,8 @@ def write_report(
         What the page calls the model; by default what it predicts.
     level
         Of intervals.
+    folder
+        Where the model was read from, to keep there what intervals are made of, or take it from there.
     threads, seed
         Threads to use, and the seed of everything drawn.
     progress
@@ -77,6 +80,7 @@ def write_report(
         valid,
         compare=compare,
         level=level,
+        folder=folder,
         threads=threads,
         seed=seed,
         progress=progress,

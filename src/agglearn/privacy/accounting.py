@@ -28,8 +28,6 @@ from importlib.metadata import version
 from typing import Any
 
 import numpy as np
-from scipy.optimize import brentq
-from scipy.special import log_ndtr
 
 from agglearn.errors import MissingExtraError
 from agglearn.privacy.budget import Budget
@@ -65,12 +63,16 @@ class Ask:
 
 def gaussian_delta(epsilon: float, mu: float) -> float:
     """δ of Gaussian noise whose standard deviation is 1/μ of the sensitivity."""
+    from scipy.special import log_ndtr  # here: tables without noise are made without it, and quicker
+
     first = math.exp(log_ndtr(mu / 2 - epsilon / mu))
     return first - math.exp(epsilon + log_ndtr(-mu / 2 - epsilon / mu))
 
 
 def gaussian_mu(epsilon: float, delta: float) -> float:
     """The greatest μ = sensitivity/σ that keeps (ε, δ)."""
+    from scipy.optimize import brentq
+
     high = 1.0
     while gaussian_delta(epsilon, high) < delta:
         high *= 2

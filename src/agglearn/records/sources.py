@@ -27,6 +27,7 @@ from agglearn.records.options import ReadOptions
 from agglearn.records.rows import are_records, is_record, table_of_records
 from agglearn.records.spread import SparkFiles, SparkFrame
 from agglearn.runtime.speech import option
+from agglearn.runtime.unfinished import unfinished
 from agglearn.schema.columns import check_supported, plain_batch, plain_type
 from agglearn.schema.places import marked, ragged_line
 from agglearn.schema.schema import some
@@ -367,6 +368,13 @@ def _not_utf8(path: Path) -> InputError:
 def _look(path: Path, options: ReadOptions) -> tuple[list[str], int | None]:
     """Column names of a file, and its number of records where that is written down."""
     kind = _format(path)
+    try:
+        str(path).encode()
+    except UnicodeError:  # Arrow opens no such file
+        raise InputError(
+            f"{path} has a name that is not text in UTF-8, as files of records must have: rename it, or link "
+            "to it by another name"
+        ) from None
     with _explained(path):
         if kind is None:
             raise InputError(
@@ -453,7 +461,7 @@ def _in_utf8(path: Path, encoding: str) -> Iterator[str]:
         yield str(path)
         return
     decoder = codecs.getincrementaldecoder(encoding)()
-    with tempfile.NamedTemporaryFile(suffix=".csv") as copy:
+    with tempfile.NamedTemporaryFile(suffix=".csv") as copy, unfinished(Path(copy.name)):
         with pa.input_stream(path, compression="detect") as stream:
             while block := stream.read(_CSV_BLOCK):
                 copy.write(decoder.decode(block).encode())

@@ -15,7 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from agglearn.schema.columns import Column, as_numbers, as_text, one_array, value_type
+from agglearn.runtime.arrays import from_numpy, to_numpy
+from agglearn.schema.columns import Column, as_numbers, as_text, one_array, small_integers, value_type
 
 KEPT = 500_000
 
@@ -71,14 +72,20 @@ class ColumnSurvey:
         self.rows += len(array)
         if pa.types.is_floating(array.type):
             array = pc.if_else(pc.is_nan(array), pa.scalar(None, array.type), array)
-        if pa.types.is_dictionary(array.type):
-            index = array.indices.drop_null().to_numpy(zero_copy_only=False)
+        small = small_integers(array)
+        if small is not None:
+            low, above = small
+            counts = np.bincount(above)
+            values = from_numpy((np.flatnonzero(counts) + low).astype(np.int64))
+            counts = counts[counts > 0]
+        elif pa.types.is_dictionary(array.type):
+            index = to_numpy(array.indices.drop_null())
             counts = np.bincount(index, minlength=len(array.dictionary))
-            values = array.dictionary.filter(pa.array(counts > 0))
+            values = array.dictionary.take(from_numpy(np.flatnonzero(counts)))
             counts = counts[counts > 0]
         else:
             found = array.value_counts()
-            values, counts = found.field("values"), found.field("counts").to_numpy()
+            values, counts = found.field("values"), to_numpy(found.field("counts"))
         self.add_counts(values, counts.astype(np.int64), records=0)
         # Nulls were left out of a dictionary's indices but not of value_counts.
         if pa.types.is_dictionary(array.type):
@@ -117,14 +124,17 @@ class ColumnSurvey:
 
     def compact(self) -> None:
         """Sum equal values, and thin them out if they are still too many."""
-        if not self._values:
+        if not self._pending:
             return
         values = self._values
         if len({v.type for v in values}) > 1:
             values = [v.cast(pa.float64()) if self.value_type == "float" else as_text(v) for v in values]
-        pairs = pa.table({"value": pa.chunked_array(values), "count": np.concatenate(self._counts)})
-        pairs = pairs.group_by("value").aggregate([("count", "sum")])
-        values, counts = one_array(pairs["value"]), pairs["count_sum"].to_numpy()
+        # Not a table's group_by: that loads pyarrow's data sets, and pandas with them.
+        coded = one_array(pa.chunked_array(values)).dictionary_encode()
+        every = np.concatenate(self._counts)
+        counts = np.zeros(len(coded.dictionary), np.int64)
+        np.add.at(counts, to_numpy(coded.indices), every)
+        values = coded.dictionary
         if len(values) > KEPT:
             self.exact = False
             values, counts = self._thin(values, counts)
@@ -134,14 +144,14 @@ class ColumnSurvey:
         numbers, bad = as_numbers(values)
         if bad.any():
             keep = np.sort(np.argsort(-counts, kind="stable")[: KEPT // 2])
-            return values.take(pa.array(keep)), counts[keep]
+            return values.take(from_numpy(keep)), counts[keep]
         order = np.argsort(numbers, kind="stable")
         ranks = np.cumsum(counts[order])
         # Each group of neighbours of about equal weight is represented by its last value.
         group = (ranks - 1) * (KEPT // 2) // ranks[-1]
         last = np.append(np.flatnonzero(np.diff(group)), len(group) - 1)
         weights = np.diff(ranks[last], prepend=0)
-        return values.take(pa.array(order[last])), weights
+        return values.take(from_numpy(order[last])), weights
 
     def texts(self) -> tuple[list[str], npt.NDArray[np.int64]]:
         """Distinct values as text with their counts, in order of value."""

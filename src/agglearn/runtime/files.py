@@ -32,6 +32,7 @@ from agglearn.runtime.arrays import from_numpy, to_numpy
 from agglearn.runtime.declared import listed, mapping, whole
 from agglearn.runtime.exchange import exchange
 from agglearn.runtime.memory import require
+from agglearn.runtime.unfinished import unfinished
 
 MANIFEST = "manifest.json"
 DAMAGED = (
@@ -56,7 +57,7 @@ def new_folder(target: Path, format_name: str) -> Iterator[Path]:
     target = Path(os.path.realpath(target))  # a link is written through
     refuse_foreign(target, format_name)
     work = target.parent / f".{target.name}.{os.getpid()}.tmp"
-    with _writing(target):
+    with _writing(target), unfinished(work, lambda: put_back(target)):
         put_back(target)
         _sweep_leftovers(target)
         work.mkdir(parents=True)
@@ -183,7 +184,7 @@ def new_file(target: Path) -> Iterator[Path]:
     """Give a temporary file name to write, and put it in the place of ``target`` if all went well."""
     target = Path(os.path.realpath(target))
     work = target.parent / f".{target.name}.{os.getpid()}.tmp"
-    with _writing(target):
+    with _writing(target), unfinished(work):
         if target.is_dir():
             raise StoreError(f"{target} is a folder: name a file")
         _sweep_leftovers(target)

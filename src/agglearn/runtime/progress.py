@@ -14,18 +14,22 @@ _PATIENCE = 1.0  # seconds before a bar is worth showing
 def meter(
     what: str, total: float | None = None, unit: str = "rows", *, show: bool = True
 ) -> Iterator[Callable[..., None]]:
-    """Give a function ``advance(amount, note="")`` that draws a bar with the rate once it takes long."""
+    """Give a function ``advance(amount, note="")`` that draws a bar with the rate once it takes long.
+
+    Where the total is known it also tells how long the rest may take.
+    """
     if not show or not sys.stderr.isatty():
         yield lambda amount, note="": None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
     bar = Progress(
         TextColumn("{task.description}"),
         BarColumn(),
         TextColumn("{task.fields[rate]}"),
         TimeElapsedColumn(),
+        *((TextColumn("left:"), TimeRemainingColumn()) if total else ()),
         console=Console(stderr=True),
         transient=True,
     )

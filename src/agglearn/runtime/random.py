@@ -32,6 +32,7 @@ class Use(IntEnum):
     PRIOR = 6  # probes of how large weights are
     POSTERIOR = 7  # draws of the weights
     ROOM = 8  # random functions that tell what a further table could
+    SEARCHED = 16  # which records a penalty is chosen on
     SIMULATED_NOISE = 20  # noise as that of a private release, for experiments
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from functools import lru_cache
 from typing import Any
 
@@ -36,7 +36,10 @@ def in_threads(threads: int, work: Callable[[int], Any]) -> list[Any]:
     if threads == 1:
         return [work(0)]
     others = [_pool(threads - 1).submit(work, number) for number in range(1, threads)]
-    return [work(0), *(other.result() for other in others)]
+    try:
+        return [work(0), *(other.result() for other in others)]
+    finally:
+        wait(others)  # whatever ends this one early: nobody goes on with arrays that are no longer in use
 
 
 @lru_cache

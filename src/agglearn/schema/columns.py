@@ -15,12 +15,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from agglearn.errors import InputError
+from agglearn.runtime.arrays import to_numpy
 from agglearn.runtime.speech import option
 from agglearn.schema.values import WHOLE_DIGITS, float_text
 
 Column: TypeAlias = Any  # pa.Array or pa.ChunkedArray: pyarrow ships no types
 
 _LARGEST_EXACT_FLOAT = 2.0**53
+_ZONE = r"Z|[+-]\d\d:?\d\d|"
 _UNFIT = (
     pa.types.is_binary,
     pa.types.is_large_binary,
@@ -115,7 +117,7 @@ def distinct(column: Column) -> tuple[Any, npt.NDArray[np.int64]]:
     indices = array.indices
     if indices.null_count:
         indices = indices.cast(pa.int64()).fill_null(-1)
-    return array.dictionary, indices.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
+    return array.dictionary, to_numpy(indices).astype(np.int64, copy=False)
 
 
 def as_text(values: Column) -> Any:
@@ -129,8 +131,8 @@ def as_text(values: Column) -> Any:
     texts = array.cast(pa.string())
     if pa.types.is_timestamp(t) or pa.types.is_time(t) or pa.types.is_decimal(t):
         # The unit and the scale are the engine's choice: the value alone must decide the text.
-        texts = pc.replace_substring_regex(texts, r"(\.\d*[1-9])0+(Z?)$", r"\1\2")
-        texts = pc.replace_substring_regex(texts, r"\.0+(Z?)$", r"\1")
+        texts = pc.replace_substring_regex(texts, rf"(\.\d*[1-9])0+({_ZONE})$", r"\1\2")
+        texts = pc.replace_substring_regex(texts, rf"\.0+({_ZONE})$", r"\1")
     return texts
 
 
@@ -165,15 +167,18 @@ def as_numbers(column: Column) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.
         return np.full(len(array), np.nan), array.is_valid().to_numpy(zero_copy_only=False)
     if pa.types.is_boolean(array.type):
         array = array.cast(pa.int8())
-    numbers = array.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
-    return numbers, np.zeros(len(array), bool)
+    return _floats(array.cast(pa.float64(), safe=False)), np.zeros(len(array), bool)
+
+
+def _floats(array: Any) -> npt.NDArray[np.float64]:
+    """Numbers of an Arrow array of floats, NaN where one is missing."""
+    return to_numpy(array.fill_null(np.nan) if array.null_count else array)
 
 
 def _parse(array: Any) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
     trimmed = pc.utf8_trim_whitespace(array)
     try:
-        numbers = trimmed.cast(pa.float64()).to_numpy(zero_copy_only=False)
-        return numbers, np.zeros(len(array), bool)
+        return _floats(trimmed.cast(pa.float64())), np.zeros(len(array), bool)
     except pa.ArrowInvalid:
         pass
     dictionary, index = distinct(trimmed)
@@ -186,3 +191,18 @@ def _parse(array: Any) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
         except ValueError:
             bad[i] = True
     return values[index], bad[index]
+
+
+def small_integers(array: Any) -> tuple[int, npt.NDArray[np.int64]] | None:
+    """The least of integers without gaps, and how far above it each is; None where they reach far.
+
+    What is asked of such numbers can be looked up, once for each number there could be.
+    """
+    plain = pa.types.is_integer(array.type) and not pa.types.is_uint64(array.type)
+    if not plain or array.null_count or not len(array):
+        return None
+    numbers = to_numpy(array)
+    low, high = int(numbers.min()), int(numbers.max())
+    if high - low >= len(array):
+        return None
+    return low, numbers.astype(np.int64) - low

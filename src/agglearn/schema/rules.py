@@ -22,7 +22,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from agglearn.schema.columns import Column, as_numbers, as_text, distinct, one_array
+from agglearn.runtime.arrays import to_numpy
+from agglearn.schema.columns import Column, as_numbers, as_text, distinct, one_array, small_integers
 from agglearn.schema.values import by_key, is_whole, key
 
 Codes: TypeAlias = npt.NDArray[np.unsignedinteger[Any]]
@@ -98,7 +99,7 @@ class LookUp:
         plain = pa.types.is_integer(array.type) and not pa.types.is_uint64(array.type)
         if plain and not array.null_count and self._integer_codes:
             low, codes = self._integer_codes
-            index = array.to_numpy().astype(np.int64) - low
+            index = to_numpy(array).astype(np.int64) - low
             outside = np.uint64(len(codes) - 1)
             # A negative index wraps to a huge unsigned one, so one comparison guards both ends.
             found: Codes = codes[np.minimum(index.view(np.uint64), outside).view(np.int64)]
@@ -149,6 +150,11 @@ class Cuts:
 
     def encode(self, column: Column) -> Codes:
         """Codes of a raw column; text that is no number is unknown."""
+        found = small_integers(one_array(column))
+        if found is not None:
+            low, above = found
+            every = np.arange(low, low + int(above.max()) + 1).astype(np.float64)
+            return np.searchsorted(self.edges, every, side="right").astype(np.uint16)[above]
         numbers, bad = as_numbers(column)
         codes = np.searchsorted(self.edges, numbers, side="right").astype(np.uint16)
         codes[np.isnan(numbers)] = self.missing

@@ -6,7 +6,7 @@
 
 **Centre.** The fit stands where the positives expected in each cell are c = ĉ + 2λθ̂. The centre of the
 intervals is where a fit with the precision ρ would stand, where they are c − ρθ. It is found by Newton steps
-on the chains.
+on the chains. Where the penalty pulls to an earlier model's weights, θ is how far the weights are from those.
 
 **Spread.** The centre is off by (I + ρ)⁻¹(u − ρθ), with u ~ N(0, I + noise) for what the tables could have
 been off by: I taken at the centre, and the noise of the tables σ²(1 + p²) a cell, where it is known. With
@@ -188,9 +188,9 @@ def model_posterior(
         "seed": seed,
         "threads": threads,
     }
-    if np.ptp(record.penalties) > 0:
+    if record.settings.by_table:
         return posterior_by_table(drawn, model.field, model.rows, record.penalties, **options)
-    return posterior(drawn, model.field, model.rows, record.lambda_theta, **options)
+    return posterior(drawn, model.field, model.rows, record.lambda_theta, prior=model.prior, **options)
 
 
 def left_to_go(history: Sequence[Iteration], began: int = 0) -> float:
@@ -215,6 +215,7 @@ def posterior(
     rows: float,
     lambda_theta: float,
     *,
+    prior: Floats | None = None,
     noise: TableNoise | None = None,
     left_to_go: float = 0.0,
     draws: int | None = None,
@@ -223,23 +224,23 @@ def posterior(
 ) -> Posterior:
     """The same from a field, members of it and the penalty it was fitted with.
 
-    ``noise`` is that of the tables; ``left_to_go`` how far predicted log-odds were from where training would
-    have ended (root mean square).
+    ``prior`` is where the penalty pulls θ to, if not to 0; ``noise`` is that of the tables; ``left_to_go``
+    how far predicted log-odds were from where training would have ended (root mean square).
     """
-    if not lambda_theta > 0:
-        raise InputError(f"intervals need a penalty on θ: fit with {option('lambda_theta')} above 0, or auto")
+    _require_penalty(lambda_theta)
     layout = field.layout
+    mean = np.zeros(layout.n_cells) if prior is None else prior
     draws, width = _affordable(layout, _members(population), draws)
     at_fit = Information(population, field, rows, thread_count(threads))
     sigma = _noise_of_cells(at_fit, noise)
     expected, positives = at_fit.expected()
     penalty = 2 * lambda_theta
-    told = (expected + penalty * field.theta, positives)
-    prior = learn_prior(at_fit, penalty, Normals(seed, Use.PRIOR, sigma))
-    precision, undone = prior.precision, left_to_go**2 / prior.spread
-    at_mode = _mode(at_fit, told, precision)
+    told = (expected + penalty * (field.theta - mean), positives)
+    learnt = learn_prior(at_fit, penalty, Normals(seed, Use.PRIOR, sigma), field.theta - mean)
+    precision, undone = learnt.precision, left_to_go**2 / learnt.spread
+    at_mode = _mode(at_fit, told, precision, mean)
     normals = Normals(seed, Use.POSTERIOR, sigma)
-    variances = prior.variances(at_mode) + penalty * undone / precision**2
+    variances = learnt.variances(at_mode) + penalty * undone / precision**2
     deviations = np.sqrt(variances).astype(np.float32)[:, None]
     kept = np.empty((layout.n_cells + 1, draws), np.float32)
     for start in range(0, draws, width):
@@ -247,7 +248,7 @@ def posterior(
         before = with_intercept(deviations * normals.cells(some), np.zeros(len(some)))
         right = normals.tables(at_mode, some, 1 + undone)
         right -= at_mode.times(before)
-        before += at_mode.solve(right, precision, _TOLERANCE)
+        before += at_mode.solve(right, precision, _TOLERANCE, shared=True)
         kept[:, some.start : some.stop] = before
     kept[layout.tied] = 0.0  # which intervals account for by the prior
     return Posterior(field, at_mode.field, kept, precision, undone)
@@ -269,8 +270,10 @@ def posterior_by_table(
 
     These penalties are the prior, learnt from the tables: the fit is the centre, and the weights are off it
     by (I + R)⁻¹(u + √R·z), R the precision of each cell. What training left undone is a gradient of
-    covariance κ(I + R), so that all draws are √(1 + κ) times as far.
+    covariance κ(I + R), so that all draws are √(1 + κ) times as far. Where the penalties pull to does not
+    matter then: the fit has been pulled there.
     """
+    _require_penalty(float(penalties.min(initial=np.inf)))
     layout = field.layout
     draws, width = _affordable(layout, _members(population), draws)
     at_fit = Information(population, field, rows, thread_count(threads))
@@ -282,12 +285,20 @@ def posterior_by_table(
         some = range(start, min(start + width, draws))
         right = normals.tables(at_fit, some)
         right[:-1] += pull * normals.cells(some)
-        kept[:, some.start : some.stop] = at_fit.solve(right, precision, _TOLERANCE, free=_untied(layout))
+        kept[:, some.start : some.stop] = at_fit.solve(
+            right, precision, _TOLERANCE, free=_untied(layout), shared=True
+        )
     seen = Chains(layout, population.some(_JUDGED), threads=thread_count(threads))
     undone = left_to_go**2 / float(mean_square(seen, kept).mean())
     kept *= np.float32(np.sqrt(1 + undone))
     common = float(np.average(2 * penalties, weights=layout.sizes))
     return Posterior(field, field, kept, common, undone)
+
+
+def _require_penalty(lambda_theta: float) -> None:
+    """Refuse weights that nothing holds where the tables do not."""
+    if not lambda_theta > 0:
+        raise InputError(f"intervals need a penalty on θ: fit with {option('lambda_theta')} above 0, or auto")
 
 
 def _untied(layout: Layout) -> npt.NDArray[np.bool_] | None:
@@ -307,7 +318,8 @@ def _noise_of_cells(information: Information, noise: TableNoise | None) -> Float
     (expected, _), counts = information.expected(), information.counts()
     rates = np.divide(expected, counts, out=np.zeros_like(expected), where=counts > 0)
     on_d, on_c = (noise.variance_of(cells, layout) for cells in ("counts", "sums"))
-    return np.asarray(np.sqrt(on_c + on_d * rates**2))
+    both = noise.covariance_of(layout)
+    return np.asarray(np.sqrt(np.maximum(on_c + on_d * rates**2 - 2 * both * rates, 0.0)))
 
 
 def _members(population: Population) -> int:
@@ -333,22 +345,25 @@ def _affordable(layout: Layout, n_chains: int, draws: int | None) -> tuple[int, 
     return wanted, width
 
 
-def _mode(information: Information, told: tuple[Floats, float], precision: float) -> Information:
-    """The information where the expected positives are those told, less ρθ: at the centre."""
+def _mode(
+    information: Information, told: tuple[Floats, float], precision: float, mean: Floats
+) -> Information:
+    """The information where the expected positives are those told, less ρ(θ − mean): at the centre."""
     population = information.population
 
     def objective(field: Field) -> float:
         scores = population.scores(field.theta, field.intercept)
         loss = information.rows * population.mean(population.map(lambda s: np.logaddexp(0.0, s), scores))
         gain = float(told[0] @ field.theta) + told[1] * field.intercept
-        return float(loss - gain + precision / 2 * (field.theta @ field.theta))
+        away = field.theta - mean
+        return float(loss - gain + precision / 2 * (away @ away))
 
     value = objective(information.field)
     for _ in range(_NEWTON_STEPS):
         field = information.field
         expected, positives = information.expected()
-        gap = np.append(told[0] - expected - precision * field.theta, told[1] - positives)
-        step = information.solve(gap.astype(np.float32)[:, None], precision, _FINE)
+        gap = np.append(told[0] - expected - precision * (field.theta - mean), told[1] - positives)
+        step = information.solve(gap.astype(np.float32)[:, None], precision, _FINE, shared=True)
         whole = step[:, 0].astype(np.float64)
         for halving in range(_HALVINGS):
             part = 0.5**halving * whole

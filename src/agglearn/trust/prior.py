@@ -103,13 +103,16 @@ def probe_count(n_cells: int) -> int:
     return _PROBES if n_cells < _MANY_CELLS else _FEWER
 
 
-def learn_prior(information: Information, penalty: float, normals: Normals) -> Prior:
-    """What can be learnt of the weights at large from the fitted ones (see the module)."""
-    threads, theta = information.threads, information.field.theta
+def learn_prior(information: Information, penalty: float, normals: Normals, theta: Floats) -> Prior:
+    """What can be learnt of the weights at large from the fitted ones (see the module).
+
+    ``theta`` is how far these are from where the penalty pulls them to.
+    """
+    threads = information.threads
     probes = range(probe_count(theta.size))
 
     def solve(right: Shifts) -> Shifts:
-        return information.solve(right, penalty, _TOLERANCE)
+        return information.solve(right, penalty, _TOLERANCE, shared=True)
 
     def rest(theta: Sets) -> Sets:
         """(1 − G)θ."""

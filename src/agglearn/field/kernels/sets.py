@@ -23,6 +23,7 @@ Floats = npt.NDArray[np.float64]
 _BLOCK = 1 << 11  # records at a time: their sums stay in cache while the tables go by
 _CHUNK = 1 << 14  # cells of a sum at a time
 _UNKNOWN = np.uint64(2**64 - 1)
+_ONLY = np.uint64(0)  # the column, where there is one
 
 
 def score_sets(codes: Codes, layout: Layout, weights: Sets, threads: int = 1) -> Sets:
@@ -55,16 +56,34 @@ def dot_sets(a: Sets, b: Sets, threads: int = 1) -> Floats:
 @njit(nogil=True)
 def _score_sets(codes, tables, weights, scores, worker, workers):  # type: ignore[no-untyped-def]
     n, width = scores.shape
+    known = np.empty(codes.shape[0], np.bool_)
     for start in range(worker * _BLOCK, n, workers * _BLOCK):
         stop = min(start + _BLOCK, n)
+        for f in range(codes.shape[0]):
+            greatest = codes[f, start]
+            for i in range(start, stop):
+                greatest = max(greatest, codes[f, i])
+            known[f] = np.uint64(greatest) < tables.cards[f]
         for t in range(tables.hash_sizes.size):
             offset = tables.offsets[t]
-            for i in range(np.uint64(start), np.uint64(stop)):
-                cell = _cell(codes, i, tables, t)
-                if cell != _UNKNOWN:
-                    row = offset + cell
-                    for k in range(np.uint64(width)):
-                        scores[i, k] += weights[row, k]
+            simple, a, b, stride = _pair(tables, t)
+            if simple and known[a] and known[b]:
+                if width == 1:  # a loop of one turn costs more than what it does
+                    for i in range(np.uint64(start), np.uint64(stop)):
+                        row = offset + np.uint64(codes[a, i]) * stride + np.uint64(codes[b, i])
+                        scores[i, _ONLY] += weights[row, _ONLY]
+                else:
+                    for i in range(np.uint64(start), np.uint64(stop)):
+                        row = offset + np.uint64(codes[a, i]) * stride + np.uint64(codes[b, i])
+                        for k in range(np.uint64(width)):
+                            scores[i, k] += weights[row, k]
+            else:
+                for i in range(np.uint64(start), np.uint64(stop)):
+                    cell = _cell(codes, i, tables, t)
+                    if cell != _UNKNOWN:
+                        row = offset + cell
+                        for k in range(np.uint64(width)):
+                            scores[i, k] += weights[row, k]
 
 
 @njit(nogil=True)
@@ -76,6 +95,11 @@ def _tally_sets(codes, values, tables, order, sums, worker, workers):  # type: i
             t = order[at]
             offset = tables.offsets[t]
             simple, a, b, stride = _pair(tables, t)
+            if simple and width == 1:
+                for i in range(np.uint64(start), np.uint64(stop)):
+                    row = offset + np.uint64(codes[a, i]) * stride + np.uint64(codes[b, i])
+                    sums[row, _ONLY] += values[i, _ONLY]
+                continue
             for i in range(np.uint64(start), np.uint64(stop)):
                 if simple:
                     row = offset + np.uint64(codes[a, i]) * stride + np.uint64(codes[b, i])
