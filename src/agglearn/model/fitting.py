@@ -127,10 +127,13 @@ def fit(
     chains = _kept(fitted, keep_records)
     used = given.used(fitted, chains)
     record = FitRecord.of_fit(fitted, settings, choice, len(whole.tables), time.perf_counter() - began, used)
-    if problem.unsure is not None:  # the tables it knows as its own are those that were given
+    if problem.effects is not None:  # the tables it knows as its own are those that were given
         given_tables = make_problem(whole, label)
         own = with_mains(given_tables) if record.mains else given_tables
-        noise = {"tables": int((own.noise.sums > 0).sum()) if own.noise else 0, "penalties": problem.unsure}
+        noise = {
+            "tables": int((given_tables.noise.sums > 0).sum()) if given_tables.noise else 0,
+            "share": float(problem.effects.noisy.mean()),
+        }
         record = replace(record, tables=own.fingerprint, used={**record.used, "noise": noise})
     return Model(
         schema=Schema(whole.schema.features, (chosen,)),
