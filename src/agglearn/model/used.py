@@ -14,11 +14,7 @@ _FAR = 3.0  # standard errors beyond chance, above which a distance is worth sho
 def used_blocks(used: Mapping[str, Any]) -> Iterator[Block]:
     """Records, an earlier model, a prior: whichever there were."""
     if "noise" in used:
-        heavier = used["noise"]["penalties"]
-        yield Paragraph(
-            "the tables are noisy: before the fit their margins were made to agree, and what is likely to be "
-            f"noise was taken out; penalties are {heavier:.3g} times as heavy for what is left of it"
-        )
+        yield from _noise(used["noise"])
     if "records" in used:
         yield from _records(used["records"])
     if "from" in used:
@@ -26,6 +22,17 @@ def used_blocks(used: Mapping[str, Any]) -> Iterator[Block]:
     if "prior" in used:
         weight = "" if used["prior"]["weight"] == 1 else f", {used['prior']['weight']:g} times as strongly"
         yield Paragraph(f"pulled to a model of {used['prior']['rows']:,.0f} records{weight}")
+
+
+def _noise(used: Mapping[str, Any]) -> Iterator[Block]:
+    yield Paragraph(
+        f"{used['tables']:,} of the tables are noisy: before the fit all were made to agree, and what is likely "
+        "to be noise was taken out"
+    )
+    if "share" in used:  # files of before say how much heavier all penalties were
+        yield Paragraph(
+            f"noise is {used['share']:.0%} of what single features showed of the label; penalties follow it"
+        )
 
 
 def _records(used: Mapping[str, Any]) -> Iterator[Block]:
