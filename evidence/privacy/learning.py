@@ -1,9 +1,10 @@
-"""Models from private tables of all pairs, as `aggregate --epsilon` and `fit` make them by default: bins by the
-budget, noise on negatives and positives, taken out again before the fit. Bins and values are taken for public,
-as they are for all models here. The field is beside Naive Bayes from the same noisy tables (with noise taken
-out, by frequencies), models that look at the records under the same (ε, δ = 10⁻⁶; see *Rivals*), and what was
-asked for: the figures of an earlier recipe, and more on Adult and Bank. NLLH on test records, means over
-splits and noise drawn anew, ± their standard deviation; noise is simulated with the laws and scales of a release.
+"""Models from private tables of all pairs, as `aggregate --epsilon` and `fit` make them by default: bins by
+the budget, noise on negatives and positives, taken out again before the fit. Bins and values are taken for
+public, as they are for all models here. The field is beside Naive Bayes from the same noisy tables (with
+noise taken out, by frequencies), models that look at the records under the same (ε, δ = 10⁻⁶; see *Rivals*),
+and what was asked for: the figures of an earlier recipe, and more on Adult and Bank. NLLH on test records,
+means over splits and noise drawn anew, ± their standard deviation; noise is simulated with the law and the
+scale of a release.
 """
 
 from __future__ import annotations

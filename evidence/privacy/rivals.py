@@ -1,12 +1,12 @@
 """Models that look at the records, under the same (ε, δ) for one record more or less, from the same bins and
 values as the field.
 
-- *Noisy gradient descent*: a logistic over all values of all features, records scaled to length 1; 200 steps over
-  all records with momentum, each record's part of a gradient at most 0.5 long, the mean of the second half. One
-  setting for all data and budgets: the best of 12 on validation records of Adult, which is more than the field
-  was given. Gaussian noise on all steps together is that of one release of 200 numbers, without loss.
-- *Objective perturbation* (Kifer, Smith and Thakurta, 2012): the same logistic with a random linear term and the
-  penalty that the promise asks for, solved to rest.
+- *Noisy gradient descent*: a logistic over all values of all features, records scaled to length 1; 200 steps
+  over all records with momentum, each record's part of a gradient at most 0.5 long, the mean of the second
+  half. One setting for all data and budgets: the best of 12 on validation records of Adult. Gaussian noise on
+  all steps together is that of one release of 200 numbers, without loss.
+- *Objective perturbation* (Kifer, Smith and Thakurta, 2012): the same logistic with a random linear term and
+  the penalty that the promise asks for, solved to rest.
 - *DP-EBM* of interpret: additive boosting with its defaults, bins by its own private means.
 """
 
@@ -111,7 +111,9 @@ def perturbed(x: Any, y: Floats, epsilon: float, rng: np.random.Generator) -> Fl
         return float(value), x.T @ (expit(z) - y) + pull * w + push
 
     options = {"maxiter": 5_000, "maxfun": 20_000, "ftol": 1e-14, "gtol": 1e-6}
-    return np.asarray(minimize(objective, np.zeros(x.shape[1]), jac=True, method="L-BFGS-B", options=options).x)
+    return np.asarray(
+        minimize(objective, np.zeros(x.shape[1]), jac=True, method="L-BFGS-B", options=options).x
+    )
 
 
 def boosting(
@@ -119,7 +121,7 @@ def boosting(
 ) -> Floats | None:
     """Log-odds of interpret's DP-EBM, or None where it is not installed."""
     try:
-        from interpret.privacy import DPExplainableBoostingClassifier  # type: ignore[import-not-found, unused-ignore]
+        from interpret.privacy import DPExplainableBoostingClassifier  # type: ignore
     except ImportError:
         return None
     bounds = {f: (0.0, float(max(train[f].max(), 1))) for f, is_one in enumerate(numeric) if is_one}

@@ -29,12 +29,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from agglearn.errors import TableError
 from agglearn.field.dependence import MOST_VALUES, Pairs, without_noise
 from agglearn.field.effects import Effects, main_effects
 from agglearn.field.layout import Layout
 from agglearn.field.margins import marginal
-from agglearn.field.problem import Problem
+from agglearn.field.problem import Problem, make_problem
 from agglearn.field.shrink import shrunk
+from agglearn.tables.data import AggregatedData
 
 Floats = npt.NDArray[np.float64]
 
@@ -51,6 +53,51 @@ def denoised(problem: Problem) -> Problem:
     d, c = classes.shrunk(margins, known)
     rows = float(sum(classes.totals))
     return replace(problem, d=d, c=c, rows=rows, positives=float(classes.totals[1]), effects=effects)
+
+
+def denoise(data: AggregatedData) -> AggregatedData:
+    """Noisy tables made consistent and relieved of what is likely to be noise, for other tools.
+
+    They are marked as such: what is left of the noise they do not tell. Where there are several labels, the
+    records in a cell are the mean of what each label tells of them, and its rates stay.
+
+    Parameters
+    ----------
+    data
+        Tables with declared noise, of which none lacks cells.
+
+    Examples
+    --------
+    >>> import agglearn
+    >>> from agglearn.privacy.release import simulate
+    >>> records = {"colour": ["red", "blue"] * 500, "size": ["S", "S", "L", "L"] * 250,
+    ...            "click": [1, 0, 1, 1] * 250}
+    >>> noisy = simulate(agglearn.aggregate(records, "click"), 1.0)
+    >>> agglearn.denoise(noisy).denoised
+    True
+    """
+    problems = [make_problem(data, label) for label in data.schema.label_names]
+    if problems[0].noise is None:
+        raise TableError("these tables have no noise that is declared: there is nothing to take out")
+    if problems[0].free is not None:
+        raise TableError("some cells were withheld: noise cannot be taken out of tables that lack cells")
+    clean = [denoised(problem) for problem in problems]
+    d = np.mean([problem.d for problem in clean], axis=0)
+    rates = [np.divide(p.c, p.d, out=np.zeros_like(p.c), where=p.d > 0) for p in clean]
+    layout = problems[0].layout
+    tables = {}
+    for t, (scope, table) in enumerate(data.tables.items()):
+        part = layout.part(t)
+        tables[scope] = replace(
+            table,
+            counts=d[part].reshape(table.counts.shape),
+            sums=np.stack([(rate[part] * d[part]).reshape(table.counts.shape) for rate in rates]),
+            unknown=np.zeros(1 + len(rates)),
+            noise=None,
+        )
+    rows = float(np.mean([p.rows for p in clean]))
+    positives = tuple(rows * p.rate for p in clean)
+    return replace(data, tables=tables, rows=rows, positives=positives, parts=(), denoised=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,7 +201,8 @@ class _Classes:
     def known_pairs(self) -> tuple[Floats, Floats]:
         """Records in the cells of all pairs, relieved of noise, and the variance of what is left of it."""
         pairs = self._pairs
-        noisy, variance = pairs.gathered(sum(self.numbers)), pairs.each(sum(self.variance))
+        noisy = pairs.gathered(self.numbers[0] + self.numbers[1])
+        variance = pairs.each(self.variance[0] + self.variance[1])
         return without_noise(pairs, noisy, variance, self._both)
 
     def margins_told(self, known: Floats, unsure: Floats) -> tuple[tuple[tuple[Floats, ...], ...], Effects]:
@@ -184,9 +232,9 @@ class _Classes:
         h = pairs.matrix(known - pairs.of_margins(both))
         at = pairs.starts
         for f, margin in enumerate(both):
-            h[at[f] : at[f + 1], at[f] : at[f + 1]] = np.diag(margin) - np.multiply.outer(margin, margin) / sum(
-                self.totals
-            )
+            h[at[f] : at[f + 1], at[f] : at[f + 1]] = np.diag(margin) - np.multiply.outer(
+                margin, margin
+            ) / sum(self.totals)
         return p * (1 - p) * h
 
     def shrunk(self, margins: tuple[tuple[Floats, ...], ...], known: Floats) -> tuple[Floats, Floats]:

@@ -15,8 +15,8 @@ many pairs at once, while the noise of one table says nothing of another. So, fr
 
 Beside shrinking each table's difference from the product of its margins alone, the χ² distance to the exact
 tables of 80 % of the training records was 0.47 to 0.80 (Bank), 0.38 to 0.62 (credit), 0.48 to 0.66 (a
-simulated log) and 0.17 to 0.17 (Adult) at ε = 0.375; 0.07 to 0.12, 0.08 to 0.16, 0.15 to 0.25 and 0.045 to 0.050
-at ε = 1.25.
+simulated log) and 0.17 to 0.17 (Adult) at ε = 0.375; 0.07 to 0.12, 0.08 to 0.16, 0.15 to 0.25 and 0.045 to
+0.050 at ε = 1.25.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from threadpoolctl import threadpool_limits
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from agglearn.field.layout import Layout
 from agglearn.field.shrink import estimated, shrunk
@@ -77,9 +77,7 @@ class Pairs:
 
     def each(self, value: Floats) -> Floats:
         """A number of each table of the layout, for each gathered cell."""
-        return np.concatenate(
-            [np.full(self.layout.sizes[t], value[t]) for t in self.tables] or [np.zeros(0)]
-        )
+        return np.concatenate([np.full(self.layout.sizes[t], value[t]) for t in self.tables] or [np.zeros(0)])
 
     @property
     def freedom(self) -> Floats:

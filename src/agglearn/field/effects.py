@@ -12,11 +12,11 @@ and a fit to that with the penalties 1/s is the posterior mean of θ given the n
 (H + 1/s)⁻¹A = sH. As the noise goes to 0, g comes back. Where features have too many values for a matrix of
 all, H is taken for diagonal.
 
-H is put together from pair tables that have had noise of their own, of variance u: (p(1 − p))²·Σ_l u_kl·s_l is
-added to V. One s for all is that of greatest likelihood on a grid; those of the features are found from
-there by EM, with one value's worth of the common one added to each. On validation records (80 % of the training
-records, ten bins, with :mod:`.dependence`) one for all gave Bank 0.413 and 0.361, one a feature 0.421 and
-0.390, at ε = 1.25 and 0.375; Adult 0.413 and 0.366, and 0.436 and 0.374.
+H is put together from pair tables that have had noise of their own, of variance u: (p(1 − p))²·Σ_l u_kl·s_l
+is added to V. One s for all is that of greatest likelihood on a grid; those of the features are found from
+there by EM, with one value's worth of the common one added to each. On validation records (80 % of the
+training records, ten bins) one for all gave Bank 0.413 and 0.361, one a feature 0.421 and 0.390, at ε = 1.25
+and 0.375; Adult 0.413 and 0.366, and 0.436 and 0.374.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 from scipy.linalg import cho_factor, cho_solve
-from threadpoolctl import threadpool_limits
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 Floats = npt.NDArray[np.float64]
 

@@ -240,7 +240,7 @@ def _count(
 def _as_fine_as_it_pays(
     source: Any, label: str | Sequence[str], how: AggregateOptions, privacy: PrivacyOptions
 ) -> Aggregation:
-    """Exact tables of a schema that is assumed to be public, with no more bins than the budget is good for."""
+    """Exact tables of a schema assumed to be public, with no more bins than the budget is good for."""
     exact = aggregate_split(source, label, how)
     features = exact.train.schema.features
     [noise] = uncertified(privacy, [_ask(exact.train, privacy)])

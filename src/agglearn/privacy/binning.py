@@ -5,11 +5,11 @@ records and D features, what a bin says of the label has the error
 
     a/B² + b·B³·D/(μ²n²):
 
-the effect changes within a bin by 1/B of its range; and a bin of n/B records is counted with noise of variance
-B·D/(2μ²) once all tables that hold its column have been averaged, for noise whose standard deviation is 1/μ of
-the sensitivity, however many tables there are. That is least at B in proportion to (μ²n²/D)^⅕. The factor is
-the one number taken from data: on validation records of Adult and Bank 5 to 7 bins were best at ε = 0.375,
-7 to 10 at 1.25, and 20 without noise.
+the effect changes within a bin by 1/B of its range; and a bin of n/B records is counted with noise of
+variance B·D/(2μ²) once all tables that hold its column have been averaged, for noise whose standard deviation
+is 1/μ of the sensitivity, however many tables there are. That is least at B in proportion to (μ²n²/D)^⅕. The
+factor is the one number taken from data: on validation records of Adult and Bank 5 to 7 bins were best at
+ε = 0.375, 7 to 10 at 1.25, and 20 without noise.
 """
 
 from __future__ import annotations
@@ -37,5 +37,5 @@ def private_bins(records: float, features: int, spending: Spending) -> int:
     """
     sigma = spending.scale * (math.sqrt(2) if spending.mechanism == "laplace" else 1.0)
     mu = math.sqrt(spending.moved) / sigma
-    finest = _FACTOR * (mu * max(records, 1.0)) ** 0.4 / max(features, 1) ** 0.2
+    finest: float = _FACTOR * (mu * max(records, 1.0)) ** 0.4 / max(features, 1) ** 0.2
     return max(min(round(finest), usual_bins(int(max(records, 0)))), _FEWEST)

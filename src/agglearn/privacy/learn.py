@@ -127,9 +127,7 @@ def learn_columns(
     return learnt
 
 
-def _binned(
-    leaves: Leaves, coding: Coding, spending: Spending, bins: Callable[[float], int]
-) -> Binned:
+def _binned(leaves: Leaves, coding: Coding, spending: Spending, bins: Callable[[float], int]) -> Binned:
     column = leaves.column
     assert column.bounds is not None
     low, high = column.bounds

@@ -104,7 +104,7 @@ def known_mains(problem: Problem, penalties: Floats) -> Floats:
         return penalties
     penalties = penalties.copy()
     for t in np.flatnonzero(_is_main(layout)):
-        for f in told_apart(layout, t):
+        for f in told_apart(layout, int(t)):
             penalties[t] **= 1 - known.noisy[f]
             penalties[t] *= (0.5 / known.variances[f]) ** known.noisy[f]
     return np.clip(penalties, _LEAST, _MOST)
