@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from agglearn.classifier import MaxEntClassifier
     from agglearn.errors import AgglearnError
     from agglearn.export.formats import ExportOptions, export_model
+    from agglearn.field.denoise import denoise
     from agglearn.judge.comparison import Comparison, compare
     from agglearn.model.fitting import fit
     from agglearn.model.model import Model
@@ -72,6 +73,7 @@ _HOMES = {
     "compare": "judge.comparison",
     "FitSettings": "train.settings",
     "TrainingSettings": "train.settings",
+    "denoise": "field.denoise",
     "diagnose": "trust.diagnosis",
     "drift": "tables.drift",
     "export_model": "export.formats",
@@ -125,6 +127,7 @@ __all__ = [
     "categorical",
     "check",
     "compare",
+    "denoise",
     "diagnose",
     "drift",
     "export_model",

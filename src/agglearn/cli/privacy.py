@@ -1,4 +1,4 @@
-"""Verbs about private tables: noise, plan, spent; and the options that aggregate shares with them."""
+"""Verbs about private tables: noise, denoise, plan, spent; and options that aggregate shares with them."""
 
 from __future__ import annotations
 
@@ -158,6 +158,29 @@ def noise(
         save(prepared.result.train, target)
     document = tables_document(prepared.result.train, str(target))
     show(document.followed_by(*told(prepared), **told_json(prepared)), json)
+
+
+@app.command()
+def denoise(
+    tables: Annotated[str, typer.Argument(metavar="TABLES", help="An .agg folder of noisy tables.")],
+    output: Annotated[str, typer.Option("--output", "-o", help="Where to write, a name ending in .agg.")],
+    json: Json = False,
+) -> None:
+    """Take out of noisy tables what is likely to be noise, for other tools.
+
+    The tables then agree with one another and hold no impossible number. A fit does this by itself, and knows
+    what is left of the noise: fit to the noisy tables.
+    """
+    from agglearn.field.denoise import denoise as take_out
+    from agglearn.runtime.files import output_path, refuse_foreign
+    from agglearn.tables.document import tables_document
+    from agglearn.tables.format import FORMAT, load, save
+
+    target = output_path(output, ".agg")
+    refuse_foreign(target, FORMAT)
+    data = take_out(load(tables))
+    save(data, target)
+    show(tables_document(data, str(target)), json)
 
 
 def told(prepared: Prepared) -> list[Block]:

@@ -8,14 +8,14 @@ interaction of a pair is much the same in both classes. So, before a fit:
    1/(cells·σ²), the margin of a feature the mean over the tables that hold it of what is left of theirs once
    totals are taken out, weighted by 1/(cells a value·σ²), which leaves a variance V. Margins are projected to
    numbers of at least 0 that add up to the total, and put back into the tables; their interactions stay.
-2. **The label in each margin**: r = c − p·d, with noise V₁(1 − p)² + V₀p², is shrunk (:mod:`.shrink`) with
-   e = p(1 − p)d.
-3. **Pairs**: d = n₀ + n₁ toward the product of its margins; then either class toward the new d, raked to the
-   class's margins; each is raked to its margins again. A record is in one cell, so a difference has
-   (1 − 1/M_f)(1 − 1/M_g) of a cell's noise.
+2. **Pairs of features**: d = n₀ + n₁, all pairs together (:mod:`.dependence`).
+3. **The label in each margin**: r = c − p·d, with noise V₁(1 − p)² + V₀p², all features together, by how they
+   depend on each other (:mod:`.effects`). That also says how strong main effects are, for their penalties.
+4. **The label in pairs**: either class is shrunk (:mod:`.shrink`) toward the new d raked to the class's
+   margins, and raked to them again. A record is in one cell, so a difference has (1 − 1/M_f)(1 − 1/M_g) of a
+   cell's noise.
 
-As the noise goes to 0 the tables come back as they were. What noise is left of the margins makes all
-penalties heavier, by 1 + ρ with ρ = mean_f(M·V)/(n·p(1 − p)): the fit would take it for sampling.
+As the noise goes to 0 the tables come back as they were.
 
 Tables of three or more features and tables that lack cells only get consistent margins; hashed tables and
 those that list the cells seen stay as they are.
@@ -29,14 +29,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from agglearn.errors import TableError
+from agglearn.field.dependence import MOST_VALUES, Pairs, without_noise
+from agglearn.field.effects import Effects, main_effects
 from agglearn.field.layout import Layout
 from agglearn.field.margins import marginal
-from agglearn.field.problem import Problem
+from agglearn.field.problem import Problem, make_problem
 from agglearn.field.shrink import shrunk
+from agglearn.tables.data import AggregatedData
 
 Floats = npt.NDArray[np.float64]
 
-_RAKINGS = 20  # turns of raking a table to its margins
 _LEAST = 1e-9  # of a margin or an expected count
 
 
@@ -44,12 +47,57 @@ def denoised(problem: Problem) -> Problem:
     """The problem with tables to fit to; the same one where nothing is noisy."""
     if problem.noise is None or problem.free is not None:
         return problem
-    classes = _Classes.of(problem)
-    classes = classes.consistent()
-    margins, unsure = classes.margins_told()
-    d, c = classes.shrunk(margins)
+    classes = _Classes.of(problem).consistent()
+    known, unsure = classes.known_pairs()
+    margins, effects = classes.margins_told(known, unsure)
+    d, c = classes.shrunk(margins, known)
     rows = float(sum(classes.totals))
-    return replace(problem, d=d, c=c, rows=rows, positives=float(classes.totals[1]), unsure=1.0 + unsure)
+    return replace(problem, d=d, c=c, rows=rows, positives=float(classes.totals[1]), effects=effects)
+
+
+def denoise(data: AggregatedData) -> AggregatedData:
+    """Noisy tables made consistent and relieved of what is likely to be noise, for other tools.
+
+    They are marked as such: what is left of the noise they do not tell. Where there are several labels, the
+    records in a cell are the mean of what each label tells of them, and its rates stay.
+
+    Parameters
+    ----------
+    data
+        Tables with declared noise, of which none lacks cells.
+
+    Examples
+    --------
+    >>> import agglearn
+    >>> from agglearn.privacy.release import simulate
+    >>> records = {"colour": ["red", "blue"] * 500, "size": ["S", "S", "L", "L"] * 250,
+    ...            "click": [1, 0, 1, 1] * 250}
+    >>> noisy = simulate(agglearn.aggregate(records, "click"), 1.0)
+    >>> agglearn.denoise(noisy).denoised
+    True
+    """
+    problems = [make_problem(data, label) for label in data.schema.label_names]
+    if problems[0].noise is None:
+        raise TableError("these tables have no noise that is declared: there is nothing to take out")
+    if problems[0].free is not None:
+        raise TableError("some cells were withheld: noise cannot be taken out of tables that lack cells")
+    clean = [denoised(problem) for problem in problems]
+    d = np.mean([problem.d for problem in clean], axis=0)
+    rates = [np.divide(p.c, p.d, out=np.zeros_like(p.c), where=p.d > 0) for p in clean]
+    layout = problems[0].layout
+    tables = {}
+    for t, (scope, table) in enumerate(data.tables.items()):
+        part = layout.part(t)
+        tables[scope] = replace(
+            table,
+            counts=d[part].reshape(table.counts.shape),
+            sums=np.stack([(rate[part] * d[part]).reshape(table.counts.shape) for rate in rates]),
+            unknown=np.zeros(1 + len(rates)),
+            noise=None,
+        )
+    rows = float(np.mean([p.rows for p in clean]))
+    positives = tuple(rows * p.rate for p in clean)
+    return replace(data, tables=tables, rows=rows, positives=positives, parts=(), denoised=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,90 +189,70 @@ class _Classes:
             table -= (len(scope) - 1) * (total - was) / size
         return new
 
-    def margins_told(self) -> tuple[tuple[tuple[Floats, ...], ...], float]:
-        """Margins of either class once the label's noise is taken out, and ρ."""
-        layout, n = self.layout, sum(self.totals)
+    @property
+    def _pairs(self) -> Pairs:
+        return Pairs(self.layout, tuple(t for t in self._plain if len(self.layout.scopes[t]) == 2))
+
+    @property
+    def _both(self) -> list[Floats]:
+        """Margins of all records."""
+        return [a + b for a, b in zip(*self.margins, strict=True)]
+
+    def known_pairs(self) -> tuple[Floats, Floats]:
+        """Records in the cells of all pairs, relieved of noise, and the variance of what is left of it."""
+        pairs = self._pairs
+        noisy = pairs.gathered(self.numbers[0] + self.numbers[1])
+        variance = pairs.each(self.variance[0] + self.variance[1])
+        return without_noise(pairs, noisy, variance, self._both)
+
+    def margins_told(self, known: Floats, unsure: Floats) -> tuple[tuple[tuple[Floats, ...], ...], Effects]:
+        """Margins of either class once the label's noise is taken out, and what is known of main effects."""
+        cards, n = self.layout.cards, sum(self.totals)
         p = self.totals[1] / n
-        d = [a + b for a, b in zip(*self.margins, strict=True)]
-        v = self.left[1] * (1 - p) ** 2 + self.left[0] * p**2
-        sizes = [len(m) for m in d]
-        every, variance = np.concatenate(d), np.repeat(v, sizes)
-        r = np.concatenate(self.margins[1]) - p * every
-        r = shrunk(r, p * (1 - p) * every, variance)
-        positive = np.split(np.clip(p * every + r, 0.0, every), np.cumsum(sizes)[:-1])
-        positives = [_onto_simplex(m, self.totals[1]) for m in positive]
-        negatives = [
-            _onto_simplex(np.maximum(a - b, 0.0), self.totals[0]) for a, b in zip(d, positives, strict=True)
+        d = np.concatenate(self._both)
+        r = np.concatenate(self.margins[1]) - p * d
+        noise = np.repeat(self.left[1] * (1 - p) ** 2 + self.left[0] * p**2, cards)
+        h, left = p * (1 - p) * d * (1 - d / n), np.zeros(0)
+        if d.size <= MOST_VALUES:
+            h, left = self._information(known, p), (p * (1 - p)) ** 2 * self._pairs.matrix(unsure)
+        r, effects = main_effects(r, h, noise, left, cards)
+        positives = [
+            _onto_simplex(m, self.totals[1])
+            for m in np.split(np.clip(p * d + r, 0.0, d), np.cumsum(cards)[:-1])
         ]
-        cards = np.array(layout.cards, float)
-        return (tuple(negatives), tuple(positives)), float(np.mean(cards * v) / (n * p * (1 - p)))
+        negatives = [
+            _onto_simplex(np.maximum(a - b, 0.0), self.totals[0])
+            for a, b in zip(self._both, positives, strict=True)
+        ]
+        return (tuple(negatives), tuple(positives)), effects
 
-    def shrunk(self, margins: tuple[tuple[Floats, ...], ...]) -> tuple[Floats, Floats]:
-        """Records and positives of each cell: pairs toward what their margins, and either class, tell."""
-        layout = self.layout
-        numbers = tuple(
-            self._put_back(v, t, m) for v, t, m in zip(self.numbers, self.totals, margins, strict=True)
-        )
-        pairs = [t for t in self._plain if len(layout.scopes[t]) == 2]
-        both = [a + b for a, b in zip(*margins, strict=True)]
-        n = sum(self.totals)
+    def _information(self, known: Floats, p: float) -> Floats:
+        """H: p(1 − p) times what the values of all features vary together; pairs without a table do not."""
+        pairs, both = self._pairs, self._both
+        h = pairs.matrix(known - pairs.of_margins(both))
+        at = pairs.starts
+        for f, margin in enumerate(both):
+            h[at[f] : at[f + 1], at[f] : at[f + 1]] = np.diag(margin) - np.multiply.outer(
+                margin, margin
+            ) / sum(self.totals)
+        return p * (1 - p) * h
 
-        def gathered(values: Floats) -> Floats:
-            return np.concatenate([values[layout.part(t)] for t in pairs]) if pairs else np.zeros(0)
-
-        def apart(values: Floats) -> list[Floats]:
-            return [
-                part.reshape(layout.cells[t].shape)
-                for t, part in zip(
-                    pairs, np.split(values, np.cumsum([layout.sizes[t] for t in pairs])[:-1]), strict=True
-                )
-            ]
-
-        freedom = np.concatenate(
-            [
-                np.full(layout.sizes[t], np.prod([1 - 1 / layout.cards[f] for f in layout.scopes[t]]))
-                for t in pairs
-            ]
-            or [np.zeros(0)]
-        )
-        noise = [np.repeat(v, layout.sizes) for v in self.variance]
-        expected = [np.multiply.outer(*(both[f] for f in layout.scopes[t])) / n for t in pairs]
-        flat = np.concatenate([e.reshape(-1) for e in expected] or [np.zeros(0)])
-        r = shrunk(gathered(numbers[0] + numbers[1]) - flat, flat, gathered(noise[0] + noise[1]) * freedom)
-        known = (
-            [
-                raked(np.maximum(table, 0.0), *(both[f] for f in layout.scopes[t]))
-                for t, table in zip(pairs, apart(flat + r), strict=True)
-            ]
-            if pairs
-            else []
-        )
-        new = [values.copy() for values in numbers]
-        for y in (0, 1):
-            mine = [
-                raked(table, *(margins[y][f] for f in layout.scopes[t]))
-                for t, table in zip(pairs, known, strict=True)
-            ]
-            flat = np.concatenate([e.reshape(-1) for e in mine] or [np.zeros(0)])
-            r = shrunk(gathered(numbers[y]) - flat, flat, gathered(noise[y]) * freedom)
-            if pairs:
-                for t, table in zip(pairs, apart(flat + r), strict=True):
-                    to = (margins[y][f] for f in layout.scopes[t])
-                    layout.table(new[y], t)[:] = raked(np.maximum(table, 0.0), *to)
-        for t in self._plain:
-            if t not in set(pairs):
-                for values in new:
-                    np.maximum(layout.table(values, t), 0.0, out=layout.table(values, t))
+    def shrunk(self, margins: tuple[tuple[Floats, ...], ...], known: Floats) -> tuple[Floats, Floats]:
+        """Records and positives of each cell: either class of a pair toward what its margins tell."""
+        layout, pairs = self.layout, self._pairs
+        new = []
+        for y, (values, total) in enumerate(zip(self.numbers, self.totals, strict=True)):
+            numbers = self._put_back(values, total, margins[y])
+            expected = pairs.raked(known, margins[y])
+            r = pairs.gathered(numbers) - expected
+            r = shrunk(r, expected, pairs.each(self.variance[y]) * pairs.freedom)
+            told = pairs.raked(np.maximum(expected + r, 0.0), margins[y])
+            for t in self._plain:
+                np.maximum(layout.table(numbers, t), 0.0, out=layout.table(numbers, t))
+            for t, table in zip(pairs.tables, pairs.apart(told), strict=True):
+                layout.table(numbers, t)[:] = table
+            new.append(numbers)
         return new[0] + new[1], new[1]
-
-
-def raked(table: Floats, rows: Floats, columns: Floats) -> Floats:
-    """A table brought to these margins, its interaction kept; a cell of nothing stays nothing."""
-    table = np.maximum(table, _LEAST)
-    for _ in range(_RAKINGS):
-        table = table * (rows / np.maximum(table.sum(axis=1), _LEAST))[:, None]
-        table = table * (columns / np.maximum(table.sum(axis=0), _LEAST))
-    return table
 
 
 def _onto_simplex(values: Floats, total: float) -> Floats:

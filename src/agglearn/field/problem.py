@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from agglearn.errors import TableError
+from agglearn.field.effects import Effects
 from agglearn.field.layout import Layout
 from agglearn.field.members import Members
 from agglearn.runtime.speech import option
@@ -82,9 +83,8 @@ class Problem:
         Where the penalty pulls each θ to; None for 0.
     records
         Members of X that are known, where some are: their law is a better one than the field's.
-    unsure
-        Where noise was taken out of the tables (:mod:`.denoise`): by how much what is left of it multiplies
-        all penalties.
+    effects
+        Where noise was taken out of the tables (:mod:`.denoise`): what is known of main effects.
     """
 
     layout: Layout
@@ -96,7 +96,7 @@ class Problem:
     noise: TableNoise | None = None
     prior: Floats | None = None
     records: Members | None = None
-    unsure: float | None = None
+    effects: Effects | None = None
 
     @property
     def rate(self) -> float:

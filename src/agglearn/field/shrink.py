@@ -26,19 +26,28 @@ _LEAST = 1e-12
 
 def shrunk(r: Floats, expected: Floats, variance: Floats) -> Floats:
     """What is left of each difference once what is likely to be noise is taken out."""
+    return estimated(r, expected, variance)[0]
+
+
+def estimated(r: Floats, expected: Floats, variance: Floats) -> tuple[Floats, Floats]:
+    """What is left of each difference, and how uncertain that is: the variance given the noisy one."""
     noisy = np.flatnonzero(variance > 0)
     if not noisy.size:
-        return r.copy()
+        return r.copy(), np.zeros_like(r)
     e = np.maximum(expected, _LEAST)
     chosen = noisy[:: max(1, noisy.size // _LEARNT_FROM)]
     weights = _learn(r[chosen], e[chosen], variance[chosen])
-    left = r.copy()
+    left, unsure = r.copy(), np.zeros_like(r)
     for start in range(0, noisy.size, _AT_A_TIME):
         at = noisy[start : start + _AT_A_TIME]
         spread, held = _laws(e[at]), variance[at, None]
         likely = _posterior(r[at], spread + held, weights)
-        left[at] = r[at] * (likely * (spread / (spread + held))).sum(axis=1)
-    return left
+        factor = spread / (spread + held)
+        mean = (likely * factor).sum(axis=1)
+        left[at] = r[at] * mean
+        between = np.maximum((likely * factor**2).sum(axis=1) - mean**2, 0.0)
+        unsure[at] = mean * variance[at] + r[at] ** 2 * between
+    return left, unsure
 
 
 def _laws(e: Floats) -> Floats:

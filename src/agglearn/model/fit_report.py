@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agglearn.model.record import FitRecord
-from agglearn.model.used import used_blocks
+from agglearn.model.used import used_blocks, used_warnings
 from agglearn.report.document import Block, Column, Document, Grid, Measured, Note, Paragraph, number
 from agglearn.report.finding import Finding
 from agglearn.train.state import Iteration
@@ -95,7 +95,10 @@ class FitReport(Finding):
         return Document(
             title=f"{took} ({self.stopped_because})",
             blocks=tuple(self._blocks()),
-            warnings=(Note(halved, cause="steps halved"),) if self.steps_halved else (),
+            warnings=(
+                *((Note(halved, cause="steps halved"),) if self.steps_halved else ()),
+                *used_warnings(self.used),
+            ),
             data=self.to_json(),
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from math import inf
 from typing import Any
 
@@ -12,6 +12,7 @@ from agglearn.errors import InputError
 from agglearn.field.denoise import denoised
 from agglearn.field.engines.protocol import KEPT_CHAINS
 from agglearn.field.engines.records import KEPT
+from agglearn.field.heldout import score_heldout
 from agglearn.field.kernels.score import Codes
 from agglearn.field.members import Members
 from agglearn.field.problem import Problem, make_problem
@@ -23,6 +24,7 @@ from agglearn.records.options import ReadOptions
 from agglearn.runtime.speech import option
 from agglearn.runtime.threads import thread_count
 from agglearn.schema.schema import Schema
+from agglearn.tables.check import undeclared_noise
 from agglearn.tables.data import AggregatedData
 from agglearn.train import loop
 from agglearn.train.checkpoint import Checkpoints
@@ -128,11 +130,22 @@ def fit(
     chains = _kept(fitted, keep_records)
     used = given.used(fitted, chains)
     record = FitRecord.of_fit(fitted, settings, choice, len(whole.tables), time.perf_counter() - began, used)
-    if problem.unsure is not None:  # the tables it knows as its own are those that were given
+    if problem.effects is not None:  # the tables it knows as its own are those that were given
         given_tables = make_problem(whole, label)
         own = with_mains(given_tables) if record.mains else given_tables
-        noise = {"tables": int((own.noise.sums > 0).sum()) if own.noise else 0, "penalties": problem.unsure}
+        score = score_heldout(own, fitted.engine.population(fitted.field), fitted.field)
+        noise = {
+            "tables": int((given_tables.noise.sums > 0).sum()) if given_tables.noise else 0,
+            "share": float(problem.effects.noisy.mean()),
+            "nllh": float(score.nllh),
+            "nllh_se": float(score.nllh_se),
+        }
         record = replace(record, tables=own.fingerprint, used={**record.used, "noise": noise})
+    odd = undeclared_noise(whole)
+    if odd is not None:
+        record = replace(record, used={**record.used, "undeclared": asdict(odd)})
+    if whole.denoised:
+        record = replace(record, used={**record.used, "denoised": True})
     return Model(
         schema=Schema(whole.schema.features, (chosen,)),
         label=chosen,

@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from agglearn.report.document import Block, Column, Grid, Paragraph, number
+from agglearn.report.document import Block, Column, Grid, Note, Paragraph, number
+from agglearn.runtime.speech import option
 
 _SHOWN = 5  # tables that are farthest from the records
+_SURE = 2.0  # standard errors that a score is to be above that of a constant
 _FAR = 3.0  # standard errors beyond chance, above which a distance is worth showing
 
 
 def used_blocks(used: Mapping[str, Any]) -> Iterator[Block]:
     """Records, an earlier model, a prior: whichever there were."""
     if "noise" in used:
-        heavier = used["noise"]["penalties"]
-        yield Paragraph(
-            "the tables are noisy: before the fit their margins were made to agree, and what is likely to be "
-            f"noise was taken out; penalties are {heavier:.3g} times as heavy for what is left of it"
-        )
+        yield from _noise(used["noise"])
     if "records" in used:
         yield from _records(used["records"])
     if "from" in used:
@@ -26,6 +24,45 @@ def used_blocks(used: Mapping[str, Any]) -> Iterator[Block]:
     if "prior" in used:
         weight = "" if used["prior"]["weight"] == 1 else f", {used['prior']['weight']:g} times as strongly"
         yield Paragraph(f"pulled to a model of {used['prior']['rows']:,.0f} records{weight}")
+
+
+def _noise(used: Mapping[str, Any]) -> Iterator[Block]:
+    yield Paragraph(
+        f"{used['tables']:,} of the tables are noisy: before the fit all were made to agree, and what is "
+        "likely to be noise was taken out"
+    )
+    if "share" in used:  # files of before say how much heavier all penalties were
+        yield Paragraph(
+            f"noise is {used['share']:.0%} of what single features showed of the label; penalties follow it"
+        )
+    if "nllh" in used:
+        yield Paragraph(f"NLLH by its own noisy tables {used['nllh']:.4f} ± {used['nllh_se']:.4f}")
+
+
+def used_warnings(used: Mapping[str, Any]) -> Iterator[Note]:
+    """What is to be minded: noise that nobody declared, and a model that may be no better than a constant."""
+    noise = used.get("noise", {})
+    if "nllh" in noise and noise["nllh"] < _SURE * noise["nllh_se"]:
+        yield Note(
+            "this model may be no better than a constant: NLLH "
+            f"{noise['nllh']:.3f} ± {noise['nllh_se']:.3f} by its own noisy tables; ask for fewer tables or "
+            "coarser values with the same noise",
+            cause="no better than a constant",
+        )
+    if "undeclared" in used:
+        found, told = used["undeclared"]["implied"], used["undeclared"]["declared"]
+        declared = "none" if told is None else f"{told:.3g}"
+        yield Note(
+            f"the tables disagree as if each cell had noise of standard deviation {found:.3g}, and {declared} "
+            f"is declared: the fit believes what is declared ({option('noise')} of receive)",
+            cause="undeclared noise",
+        )
+    if used.get("denoised"):
+        yield Note(
+            "noise was taken out of these tables before, and how much is left of it is not known here: a fit "
+            "to the noisy tables themselves knows, and is better",
+            cause="noise taken out",
+        )
 
 
 def _records(used: Mapping[str, Any]) -> Iterator[Block]:

@@ -7,6 +7,7 @@ import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ from agglearn.aggregation.api import Aggregation, aggregate_split
 from agglearn.aggregation.options import AggregateOptions
 from agglearn.aggregation.pushdown import is_lazy
 from agglearn.errors import InputError
-from agglearn.privacy.accounting import Ask, calibrate, told_accounting
+from agglearn.privacy.accounting import Ask, calibrate, told_accounting, uncertified
+from agglearn.privacy.binning import private_bins
 from agglearn.privacy.budget import PrivacyOptions
 from agglearn.privacy.learn import learn_columns, moved
 from agglearn.privacy.ledger import Ledger, Total, ledger_beside, spending
@@ -35,7 +37,7 @@ from agglearn.records.roles import Columns, make_labels
 from agglearn.records.sources import open_source
 from agglearn.runtime.options import with_keywords
 from agglearn.runtime.speech import option
-from agglearn.schema.features import Categorical
+from agglearn.schema.features import Binned, Categorical
 from agglearn.schema.schema import Label, Schema, require_columns
 from agglearn.spark.inputs import SPARK_INPUT, is_spark_input
 from agglearn.tables.data import AggregatedData
@@ -200,7 +202,7 @@ def _count(
             f"schema ({option('public')}), or {option('delta')}"
         )
     if known is None:
-        exact = aggregate_split(source, label, how)
+        exact = _as_fine_as_it_pays(source, label, how, privacy)
         asks = [_ask(exact.train, privacy)]
     else:
         n_labels = len(make_labels(label, how.positive))
@@ -218,7 +220,10 @@ def _count(
     for ledger in ledgers:
         ledger.check(promise, privacy.total_epsilon)
     if known is not None:
-        learnt = learn_columns(source, paid, how, spent[0], show_progress=how.show_progress) if paid else {}
+        bins = partial(private_bins, features=len(known.columns), spending=spent[-1])
+        learnt = (
+            learn_columns(source, paid, how, spent[0], bins, show_progress=how.show_progress) if paid else {}
+        )
         features = tuple(learnt[c.name][0] if isinstance(c, ToLearn) else c for c in known.columns)
         notes = [learnt[c.name][1] for c in paid]
         labels = known.labels or make_labels(label, how.positive)
@@ -233,6 +238,20 @@ def _count(
         for name, part in exact.parts.items()
     }
     return Prepared(Aggregation(parts, notes, {}), promise, ledgers, privacy.total_epsilon)
+
+
+def _as_fine_as_it_pays(
+    source: Any, label: str | Sequence[str], how: AggregateOptions, privacy: PrivacyOptions
+) -> Aggregation:
+    """Exact tables of a schema assumed to be public, with no more bins than the budget is good for."""
+    exact = aggregate_split(source, label, how)
+    features = exact.train.schema.features
+    [noise] = uncertified(privacy, [_ask(exact.train, privacy)])
+    bins = private_bins(sum(part.rows for part in exact.parts.values()), len(features), noise)
+    finer = any(isinstance(f, Binned) and len(f.cuts) + 1 > bins for f in features)
+    if how.bins is not None or how.schema is not None or not finer:
+        return exact
+    return aggregate_split(source, label, replace(how, bins=bins))
 
 
 def _refuse(how: AggregateOptions, privacy: PrivacyOptions) -> None:

@@ -12,7 +12,7 @@ which only one record (or person) has comes to light with a probability of at mo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from agglearn.errors import InputError, MissingExtraError
 from agglearn.privacy.mechanism import add_noise
-from agglearn.privacy.public import USUAL_BINS, ToLearn
+from agglearn.privacy.public import ToLearn
 from agglearn.records.binning import quantile_cuts
 from agglearn.records.learn import ColumnNote
 from agglearn.records.options import Coding
@@ -98,10 +98,14 @@ def learn_columns(
     columns: Sequence[ToLearn],
     coding: Coding,
     spending: Spending,
+    bins: Callable[[float], int],
     *,
     show_progress: bool = False,
 ) -> dict[str, tuple[Feature, ColumnNote]]:
-    """What columns are coded by, learnt with the noise that was reckoned for it."""
+    """What columns are coded by, learnt with the noise that was reckoned for it.
+
+    ``bins`` says how many a column of so many records has, where nobody says; it is asked for noisy numbers.
+    """
     seen = {c.name: Values(c) if c.bounds is None else Leaves(c) for c in columns}
     with meter("reading columns", source.rows, show=show_progress) as advance:
         for batch in source.batches(list(seen)):
@@ -113,7 +117,7 @@ def learn_columns(
     learnt = {}
     for name, counts in seen.items():
         if isinstance(counts, Leaves):
-            feature: Feature = _binned(counts, coding, spending)
+            feature: Feature = _binned(counts, coding, spending, bins)
             why = "bins by private quantiles within its bounds"
         else:
             feature = _vocabulary(counts, coding, spending, delta)
@@ -123,7 +127,7 @@ def learn_columns(
     return learnt
 
 
-def _binned(leaves: Leaves, coding: Coding, spending: Spending) -> Binned:
+def _binned(leaves: Leaves, coding: Coding, spending: Spending, bins: Callable[[float], int]) -> Binned:
     column = leaves.column
     assert column.bounds is not None
     low, high = column.bounds
@@ -131,7 +135,8 @@ def _binned(leaves: Leaves, coding: Coding, spending: Spending) -> Binned:
     noisy = add_noise(np.concatenate(tree), spending.mechanism, spending.scale)
     ends = np.cumsum([len(level) for level in tree])[:-1]
     counts = consistent([level.astype(np.float64) for level in np.split(noisy, ends)])
-    cuts = quantile_cuts(leaves.starts, _increasing(counts), coding.bins or USUAL_BINS)
+    wanted = coding.bins or bins(float(counts.sum()))
+    cuts = quantile_cuts(leaves.starts, _increasing(counts), wanted)
     return Binned(column.name, True, cuts, float(low), float(high), column.integer)
 
 

@@ -9,7 +9,7 @@ noise variance σ², the weighted squares Σ_t (x_t − x̄)²/R_t have mean (T�
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import combinations
 from typing import Any, TypeAlias
 
@@ -37,6 +37,7 @@ from agglearn.tables.promise import Promise
 from agglearn.tables.table import Array, Table
 
 _Apart: TypeAlias = Callable[[Array, Array], npt.NDArray[np.float64]]
+_RAKED = 1e-3  # of the records: how closely tables are brought to common margins when noise is taken out
 _COUNTED = Noise("gaussian", 1.0)  # how the numbers of a table that has no noise are compared
 
 
@@ -126,8 +127,63 @@ def _by_cause(problems: list[Contradiction]) -> Iterator[Note]:
 def check(data: AggregatedData) -> CheckReport:
     """Check aggregated data, and say what was found."""
     tables = list(data.tables.values())
+    report = _blank(data)
+    _note_promise(data, report)
+    if data.denoised:
+        message = (
+            "what is likely to be noise was taken out of these tables: they are estimates, as sure as the "
+            "noisy ones they come from and no surer; a fit is better made to those"
+        )
+        report.notes.append(Contradiction("noise taken out", None, message))
+    for table in tables:
+        _check_numbers(table, data, report)
+    sound = _sound(data)
+    remedy = _remedy(sound, data)
+    for table in sound:
+        _check_total(table, data, report, remedy)
+    report.noise_implied = _check_margins(sound, data, report, remedy)
+    _check_labels(data, report)
+    _check_unknown(tables, data, report)
+    _describe_features(sound, data, report)
+    _note_absent_pairs(data, report)
+    return report
+
+
+@dataclass(frozen=True)
+class UndeclaredNoise:
+    """Noise that the tables show and do not declare: standard deviations a cell.
+
+    Attributes
+    ----------
+    declared
+        What is declared; None where nothing is.
+    implied
+        What the margins show.
+    """
+
+    declared: float | None
+    implied: float
+
+
+def undeclared_noise(data: AggregatedData) -> UndeclaredNoise | None:
+    """The noise by which tables of the same records disagree, where it is not the one they declare."""
+    report = _blank(data)
+    implied = _check_margins(_sound(data), data, report, "")
+    if implied is None or not report.problems:
+        return None
+    return UndeclaredNoise(report.noise_declared, implied)
+
+
+def _sound(data: AggregatedData) -> list[Table]:
+    tables = data.tables.values()
+    return [t for t in tables if np.isfinite(t.counts).all() and np.isfinite(t.sums).all()]
+
+
+def _blank(data: AggregatedData) -> CheckReport:
+    """A report that has found nothing yet."""
+    tables = list(data.tables.values())
     declared = [t.noise.sigma for t in tables if t.noise]
-    report = CheckReport(
+    return CheckReport(
         tables=len(tables),
         cells=data.n_cells,
         rows=data.rows,
@@ -138,19 +194,6 @@ def check(data: AggregatedData) -> CheckReport:
         features=[],
         privacy=data.promise,
     )
-    _note_promise(data, report)
-    for table in tables:
-        _check_numbers(table, data, report)
-    sound = [t for t in tables if np.isfinite(t.counts).all() and np.isfinite(t.sums).all()]
-    remedy = _remedy(sound, data)
-    for table in sound:
-        _check_total(table, data, report, remedy)
-    report.noise_implied = _check_margins(sound, data, report, remedy)
-    _check_labels(data, report)
-    _check_unknown(tables, data, report)
-    _describe_features(sound, data, report)
-    _note_absent_pairs(data, report)
-    return report
 
 
 def _unknown(table: Table) -> float:
@@ -242,7 +285,7 @@ def _remedy(tables: list[Table], data: AggregatedData) -> str:
         told = option("noise", f"rounding-to:{step}")
         return f"all numbers are multiples of {step}, so they were rounded: receive them with {told}"
     least = min((int(t.counts[t.counts > 0].min()) for t in tables if (t.counts > 0).any()), default=1)
-    if least > 1:
+    if least > 1 and all((n >= 0).all() for t in tables for n in (t.counts, t.sums)):
         told = option("floor", str(least))
         return f"no cell has fewer than {least} records: if smaller ones were withheld, say so with {told}"
     return f"they count different records, or {option('noise')} or {option('floor')} was not declared"
@@ -264,6 +307,7 @@ def _check_margins(
     tables: list[Table], data: AggregatedData, report: CheckReport, remedy: str
 ) -> float | None:
     """Compare each feature's margins between tables; return the noise they imply."""
+    first = len(report.problems)
     squares, degrees = 0.0, 0
     for name in data.schema.names:
         holding = [t for t in tables if name in t.features and t.cells.apart and _comparable(t, data)]
@@ -288,6 +332,14 @@ def _check_margins(
     if implied < 1e-9 * data.rows:  # rounding of the arithmetic, not of the tables
         implied = 0.0
     declared = report.noise_declared
+    if declared is None and len(report.problems) > first and "not declared" in remedy:
+        # What counting other records would do to margins is not told from noise; what to do first is.
+        told = (
+            f"as noise of standard deviation {implied:.3g} a cell would make them: receive them with "
+            f"{option('noise', f'gaussian:{implied:.3g}')} if it was put on, or find out which records each "
+            "of them counts"
+        )
+        report.problems[first:] = [replace(p, remedy=told) for p in report.problems[first:]]
     # A rounding is told by its worst case: what it does to a number hangs on the number.
     if declared and all(t.noise and "rounding" not in t.noise.law for t in tables):
         # The relative error of a standard deviation from k squares is 1/√(2k); five of those, and a
@@ -321,7 +373,7 @@ def _compare_exact(
         slack = float(table.unknown[0] + tables[reference].unknown[0])
         slack += sum(_largest_error(t, t.n_cells / margins.shape[2]) for t in (table, tables[reference]))
         gap = np.abs(margins[i] - margins[reference]).max(axis=0)
-        if gap.max() > slack + 1e-9 * data.rows:
+        if gap.max() > slack + (_RAKED if data.denoised else 1e-9) * data.rows:
             worst = data.schema.feature(name).modalities[int(gap.argmax())]
             message = (
                 f"tables {table.title} and {tables[reference].title} disagree on {name} = {worst} by "

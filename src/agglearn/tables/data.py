@@ -50,6 +50,8 @@ class AggregatedData:
         The parts that these tables were added up from; see :attr:`ledger`.
     promise
         What is promised to the people behind private tables, and what it cost; None where nothing is.
+    denoised
+        Whether what is likely to be noise was taken out of noisy tables. What is left of it no table tells.
     """
 
     schema: Schema
@@ -61,6 +63,7 @@ class AggregatedData:
     split: Mapping[str, Any] | None = None
     parts: tuple[Part, ...] = ()
     promise: Promise | None = None
+    denoised: bool = False
 
     def __post_init__(self) -> None:
         if self._is_sum and all(part.plain for part in self.parts) and not self._plain:
@@ -98,7 +101,8 @@ class AggregatedData:
         absent = [] if self.absent == "zero" else [f"absent cells are {self.absent}{floor}"]
         part = [] if self.split is None else [f"part {self.split.get('part')!r} of a split"]
         promise = [] if self.promise is None else [str(self.promise)]
-        return [*noise, *absent, *part, *promise]
+        taken_out = ["noise was taken out"] if self.denoised else []
+        return [*noise, *taken_out, *absent, *part, *promise]
 
     @property
     def n_cells(self) -> int:
@@ -160,6 +164,7 @@ class AggregatedData:
             positives=tuple(a + b for a, b in zip(self.positives, other.positives, strict=True)),
             split=None,
             promise=promise,
+            denoised=self.denoised or other.denoised,
             parts=parts,
         )
 

@@ -66,6 +66,7 @@ def save(data: AggregatedData, target: str | Path) -> None:
                 "split": data.split,
                 "parts": [part.to_json() for part in _named(data, Path(target).stem)],
                 "privacy": data.promise and data.promise.to_json(),
+                "denoised": data.denoised,
                 "schema": data.schema.to_json(),
                 "tables": entries,
             },
@@ -99,6 +100,7 @@ def load(source: str | Path) -> AggregatedData:
             split=None if split is None else mapping(split, "split"),
             parts=tuple(Part.from_json(part) for part in listed(document.get("parts", ()), "parts")),
             promise=Promise.from_json(document["privacy"]) if document.get("privacy") else None,
+            denoised=truth(document.get("denoised", False), "denoised"),
         )
     except (StoreError, TooLargeError):
         raise

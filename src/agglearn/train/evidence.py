@@ -34,7 +34,9 @@ credit, nursery and a simulated log, and followed the noise of a label that is n
 
 **Noise of the tables.** If r_k = c_k − d_k·p̂_k carries noise of variance ν_k beside that of sampling, h_k,
 the best linear estimate of θ_k under the same prior has the penalty f_k/s_t with f_k = 1 + ν_k/h_k: from
-r = hθ + N(0, h + ν) and θ ~ N(0, s) the posterior mean is r/(h + (1 + ν/h)/s). Without noise f = 1.
+r = hθ + N(0, h + ν) and θ ~ N(0, s) the posterior mean is r/(h + (1 + ν/h)/s). Without noise f = 1. Main
+effects have had their noise taken out, all features together (:mod:`~agglearn.field.effects`), which also
+says their variance: between that and the one found here λ is a geometric mean, by the share of noise.
 
 **Rounds.** Training alternates: every :data:`ROUND` iterations, :data:`ROUNDS` times, penalties are set anew,
 and each weight moves at once to where its own cell would have it, by (h + ρ_old)/(h + ρ_new) if that is less
@@ -52,7 +54,7 @@ import numpy.typing as npt
 from agglearn.field.layout import Layout
 from agglearn.field.problem import Problem
 from agglearn.runtime.compiled import njit
-from agglearn.train.mains import is_main
+from agglearn.train.mains import is_main, told_apart
 from agglearn.train.penalty import overlap
 from agglearn.train.state import Iterates
 
@@ -92,7 +94,20 @@ def first_penalties(problem: Problem) -> Floats:
         middle = (low + high) / 2
         too_many = (told / (told + 2 * 2.0**middle)).sum() > wanted
         low, high = (middle, high) if too_many else (low, middle)
-    return np.where(main, _MAIN, 2.0**high if told.size else _FIRST)
+    return known_mains(problem, np.where(main, _MAIN, 2.0**high if told.size else _FIRST))
+
+
+def known_mains(problem: Problem, penalties: Floats) -> Floats:
+    """λ of each table, those of main effects by what is known of them already."""
+    known, layout = problem.effects, problem.layout
+    if known is None:
+        return penalties
+    penalties = penalties.copy()
+    for t in np.flatnonzero(_is_main(layout)):
+        for f in told_apart(layout, int(t)):
+            penalties[t] **= 1 - known.noisy[f]
+            penalties[t] *= (0.5 / known.variances[f]) ** known.noisy[f]
+    return np.clip(penalties, _LEAST, _MOST)
 
 
 def is_round(iteration: int) -> bool:
@@ -150,8 +165,10 @@ def set_penalties(problem: Problem, weights: Iterates, penalties: Floats) -> Non
     """Give every weight its table's penalty, and move it to where its own cell would have it."""
     layout = problem.layout
     noise = np.zeros(layout.n_tables)
-    if problem.noise is not None and problem.unsure is None:
+    if problem.noise is not None:
         noise = problem.noise.rate_variance(slice(None), problem.rate)
+    if problem.effects is not None:
+        noise[_is_main(layout)] = 0.0
     runs = weights.d_run, weights.c_run
     at = weights.theta, weights.theta_mean, weights.precision, weights.prior
     _move(layout.offsets, 2 * penalties, problem.d, noise, *runs, *at)

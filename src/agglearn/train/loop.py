@@ -39,6 +39,7 @@ from agglearn.train.evidence import (
     first_penalties,
     is_last_round,
     is_round,
+    known_mains,
     overlap_of_tables,
     set_penalties,
     since_round,
@@ -205,10 +206,10 @@ def _find_penalties(problem: Problem, settings: FitSettings, state: FitState, n_
         if is_round(state.iteration + state.ahead):
             found = weigh(problem, weights, overlap_of_tables(layout))
             noise = chain_noise(problem.rows, n_chains, averaged=ROUND)
-            noise *= problem.unsure or 1.0
             if is_last_round(state.iteration + state.ahead, settings.iterations):
                 noise *= settings.training.strength
-            state.penalties, state.lambda_theta = table_penalties(layout, found, noise)
+            penalties, state.lambda_theta = table_penalties(layout, found, noise)
+            state.penalties = known_mains(problem, penalties)
             set_penalties(problem, weights, state.penalties)
             weights.velocity[:], weights.push = 0.0, 0.0
     elif state.iteration % _PENALTY_EVERY == 0:
