@@ -510,8 +510,10 @@ def test_a_schema_is_given_as_a_file_or_as_other_tables(
     save_schema(rich_data.schema, tmp_path / "schema.json")
     half = rich.slice(0, 300)
     expected = aggregate(half, ["order", "sum"], schema=rich_data.schema)
-    for path in (tmp_path / "old.agg", str(tmp_path / "schema.json")):
-        assert aggregate(half, ["order", "sum"], schema=path).equals(expected)
+    assert aggregate(half, ["order", "sum"], schema=str(tmp_path / "schema.json")).equals(expected)
+    alike = aggregate(half, ["order", "sum"], schema=tmp_path / "old.agg")
+    assert set(alike.tables) == set(rich_data.tables) > set(expected.tables)
+    assert alike.select(tables=expected.tables).equals(expected)
     rest = aggregate(rich.slice(300), ["order", "sum"], schema=tmp_path / "old.agg", tables="singles,pairs")
     first = aggregate(half, ["order", "sum"], schema=tmp_path / "old.agg", tables="singles,pairs")
     assert (first + rest).equals(rich_data)

@@ -379,7 +379,7 @@ def test_one_table_over_all_features_gives_the_rate_of_each_combination(gradient
 
 def test_xor_comes_out_as_the_paper_says() -> None:
     """x₃ = x₁ xor x₂ and P(Y=1|x) = ¼ + ½x₃, yet tables of pairs make the field say 0.9 and 0.1."""
-    tables = aggregate(datasets.xor(200_000, seed=0), "y")
+    tables = aggregate(datasets.xor(200_000, seed=0), "y", tables="pairs")
     model = MaxEntClassifier(engine="exact", lambda_theta=0.01).fit(tables)
     x1, x2 = np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1])
     p = model.predict_proba({"x1": x1, "x2": x2, "x3": x1 ^ x2})[:, 1]

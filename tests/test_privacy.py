@@ -639,7 +639,7 @@ def test_coarser_tables_are_those_of_coarser_bins() -> None:
 
 def test_half_of_the_pairs_is_chosen_without_looking_and_leaves_no_column_alone() -> None:
     columns = {f"x{i}": np.arange(50) % (2 + i) for i in range(6)} | {"y": np.arange(50) % 2}
-    choices = choices_of(aggregate(columns, "y", categorical=["x*"]))
+    choices = choices_of(aggregate(columns, "y", categorical=["x*"], tables="pairs"))
     half = choices["half of the pairs"].tables
     assert len(half) == 9  # 3 even columns with 3 odd ones, of 15 pairs
     assert {name for scope in half for name in scope} == {f"x{i}" for i in range(6)}

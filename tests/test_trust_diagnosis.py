@@ -379,7 +379,7 @@ def test_predictions_that_do_not_vary_rest_on_nothing(pairwise: tuple[Model, Agg
 
 def test_on_xor_the_triple_warns() -> None:
     records = xor(20_000, seed=0)
-    pairs = aggregate(records, "y", categorical=["*"])
+    pairs = aggregate(records, "y", categorical=["*"], tables="pairs")
     model = fit(pairs)
     assert diagnose(model, pairs).warnings == ()  # pairs cannot show it
     triple = aggregate(records, "y", schema=pairs.schema, tables="triples")
@@ -508,7 +508,7 @@ def test_threads_change_nothing_and_the_model_is_left_alone(pairwise: tuple[Mode
 def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     records = xor(5000, seed=1)
-    pairs = aggregate(records, "y", categorical=["*"])
+    pairs = aggregate(records, "y", categorical=["*"], tables="pairs")
     save(pairs, "t.agg")
     save(aggregate(records, "y", schema=pairs.schema, tables="triples"), "triple.agg")
     save(tables_of(records_of_pairs(1000, seed=0)), "other.agg")

@@ -124,7 +124,7 @@ def test_fresh_records_gain_more_from_the_tables_that_rank_first(
 
 
 def test_xor_asks_for_its_triple() -> None:
-    pairs = aggregate(xor(5000, seed=0), "y", categorical=["*"])
+    pairs = aggregate(xor(5000, seed=0), "y", categorical=["*"], tables="pairs")
     model = fit(pairs, FitSettings(chains=1000))
     (table,) = suggest_tables(model, pairs)
     assert (table.name, table.cells) == ("x1 × x2 × x3", 8)
@@ -137,7 +137,7 @@ def test_xor_asks_for_its_triple() -> None:
 def test_gains_are_told_in_the_entropy_of_the_models_own_label() -> None:
     """Small features are drawn without proposals: tables of other records then change nothing."""
     records = xor(5000, seed=0)
-    pairs = aggregate(records, "y", categorical=["*"])
+    pairs = aggregate(records, "y", categorical=["*"], tables="pairs")
     kept = (records["y"].to_numpy() == 0) | (np.arange(5000) % 3 == 0)  # a third of the positives
     other = aggregate(records.filter(kept), "y", schema=pairs.schema)
     assert other.positives[0] / other.rows < 0.7 * pairs.positives[0] / pairs.rows

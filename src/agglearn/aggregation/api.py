@@ -30,13 +30,13 @@ from agglearn.records.roles import Columns, make_labels
 from agglearn.records.sources import Source, open_source
 from agglearn.report.document import Document
 from agglearn.report.finding import Finding
-from agglearn.runtime.options import with_keywords
+from agglearn.runtime.options import AUTO, with_keywords
 from agglearn.schema.schema import Label, Schema
 from agglearn.tables.data import AggregatedData
 from agglearn.tables.format import load_schema, load_scopes
 from agglearn.tables.ledger import Part
 from agglearn.tables.periods import Period
-from agglearn.tables.scopes import AUTO, parse_scopes
+from agglearn.tables.scopes import parse_scopes
 from agglearn.tables.table import Scope
 
 

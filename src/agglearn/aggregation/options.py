@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 
 from agglearn.errors import InputError
 from agglearn.records.options import Coding, ReadOptions, Split, TargetEncoding
-from agglearn.runtime.options import as_names, at_least, check_bounds
+from agglearn.runtime.options import AUTO, as_names, at_least, check_bounds
 from agglearn.runtime.speech import option
 from agglearn.tables.periods import Period
-from agglearn.tables.scopes import AUTO
 
 if TYPE_CHECKING:
     from agglearn.schema.schema import Schema

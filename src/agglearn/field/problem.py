@@ -247,7 +247,10 @@ def matching(
     require_schema(data, schema, what)
     absent = [scope for scope in scopes if scope not in data.tables]
     if absent:
-        raise TableError(f"{what} lack {' × '.join(absent[0])}, which the field has")
+        raise TableError(
+            f"{what} lack {' × '.join(absent[0])}, which the field has: aggregate them like the training "
+            f"tables ({option('schema', 'TRAIN.agg')} has the same)"
+        )
     return replace(data, tables={scope: data.tables[scope] for scope in scopes})
 
 

@@ -39,11 +39,11 @@ from agglearn.records.split import assign
 from agglearn.report.document import Column, Document, Grid, number
 from agglearn.report.finding import Finding
 from agglearn.runtime.memory import require
-from agglearn.runtime.options import as_names, with_keywords
+from agglearn.runtime.options import AUTO, as_names, with_keywords
 from agglearn.runtime.threads import thread_count
 from agglearn.schema.features import Codes
 from agglearn.schema.schema import Schema
-from agglearn.tables.scopes import AUTO, parse_scopes
+from agglearn.tables.scopes import parse_scopes
 from agglearn.tables.table import Scope
 from agglearn.train.settings import FitSettings
 

@@ -35,14 +35,14 @@ from agglearn.privacy.selection import DELTA_SHARE, ask_for_common, common_cells
 from agglearn.records.learn import ColumnNote, check_told
 from agglearn.records.roles import Columns, make_labels
 from agglearn.records.sources import open_source
-from agglearn.runtime.options import with_keywords
+from agglearn.runtime.options import AUTO, with_keywords
 from agglearn.runtime.speech import option
 from agglearn.schema.features import Binned, Categorical
 from agglearn.schema.schema import Label, Schema, require_columns
 from agglearn.spark.inputs import SPARK_INPUT, is_spark_input
 from agglearn.tables.data import AggregatedData
 from agglearn.tables.promise import Promise, Spending
-from agglearn.tables.scopes import AUTO, parse_scopes
+from agglearn.tables.scopes import parse_scopes
 
 
 @dataclass(frozen=True)
@@ -345,7 +345,7 @@ def _promise(
 def _paths(data: Any) -> list[str | os.PathLike[str]]:
     """The files or folders that records come from, if any."""
     given = [data] if isinstance(data, str | os.PathLike) else data if isinstance(data, list | tuple) else []
-    paths = [p.removeprefix(SPARK_INPUT) if is_spark_input(p) else p for p in given]
+    paths = [str(p).removeprefix(SPARK_INPUT) if is_spark_input(p) else p for p in given]
     # A table that Spark knows by name has no place beside it.
     return [p for p, g in zip(paths, given, strict=True) if _is_place(p) and (p is g or Path(p).exists())]
 

@@ -18,6 +18,7 @@ from agglearn.runtime.speech import option
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
+AUTO = "auto"  # what an option says where the choice is ours
 MOST_SEED = 2**63 - 1  # what every generator takes, and any language writes
 
 _Options = TypeVar("_Options", bound="DataclassInstance")

@@ -286,7 +286,10 @@ def _with_new(part: Part, before: Schema, schema: Schema) -> Part:
 def _require_same_tables(a: AggregatedData, b: AggregatedData) -> None:
     if set(a.tables) != set(b.tables):
         odd = sorted(set(a.tables) ^ set(b.tables))[0]
-        raise TableError(f"table {' × '.join(odd)} is in one of the aggregations only")
+        raise TableError(
+            f"table {' × '.join(odd)} is in one of the aggregations only: aggregate one with "
+            f"{option('schema', 'OTHER.agg')}, which has the same tables"
+        )
     if (a.absent, a.floor) != (b.absent, b.floor):
         raise TableError("two aggregations with different suppression cannot be merged")
 

@@ -8,12 +8,13 @@ from math import comb
 
 from agglearn.errors import InputError
 from agglearn.runtime.memory import require
+from agglearn.runtime.options import AUTO
 from agglearn.runtime.speech import option
 from agglearn.schema.schema import Schema
 from agglearn.tables.cells import Cells, cells_for
 from agglearn.tables.table import Scope
 
-AUTO = "auto"
+_WORDS = {1: "singles", 2: "pairs", 3: "triples"}
 _BYTES_A_TABLE = 8192  # of a small one: measured, with what is written of it
 
 
@@ -23,7 +24,7 @@ def parse_scopes(spec: str | Iterable[Sequence[str]], schema: Schema) -> list[Sc
     ``singles``, ``pairs``, ``triples`` and ``a*b*c`` can be joined by commas; ``auto`` is pairs, beside which
     whoever has the records may count more.
     """
-    orders = {"singles": 1, AUTO: 2, "pairs": 2, "triples": 3}
+    orders = {word: order for order, word in _WORDS.items()} | {AUTO: 2}
     terms: list[str | Sequence[str]] = list(spec.split(",")) if isinstance(spec, str) else list(spec)
     scopes: dict[Scope, None] = {}
     for term in terms:
@@ -31,7 +32,7 @@ def parse_scopes(spec: str | Iterable[Sequence[str]], schema: Schema) -> list[Sc
         if word in orders:
             # A single feature has no pair: its own table is all there can be.
             order = min(orders[word], len(schema.names))
-            _require_memory(comb(len(schema.names), order), word, len(schema.names))
+            _require_memory(comb(len(schema.names), order), _WORDS[orders[word]], len(schema.names))
             found: Iterable[Scope] = combinations(schema.names, order)
         else:
             names = word.split("*") if isinstance(term, str) else list(term)
