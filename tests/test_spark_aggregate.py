@@ -102,6 +102,13 @@ def test_a_split_and_target_encodings_are_those_of_one_machine(spark: Any, recor
     assert_same(aggregate_split(frame, "click", **options), expected)
 
 
+def test_a_frame_that_changes_between_passes_is_not_divided(spark: Any, records: Any) -> None:
+    source = open_source(spark.createDataFrame(records.select(["user", "click"])))
+    vars(source)["_counts"] = np.array([7, 9])  # what another reading would have found
+    with pytest.raises(InputError, match="gives other partitions when it is read again"):
+        aggregate_split(source, "click", split={"valid": 0.3})
+
+
 def _slowly(batches: Iterator[Any]) -> Iterator[Any]:
     for batch in batches:
         for start in range(0, batch.num_rows, 100):
