@@ -24,6 +24,7 @@ from agglearn.cli import app
 from agglearn.errors import AgglearnError, InputError, SchemaError
 from agglearn.records.sources import open_source
 from agglearn.spark.inputs import open_input, shared_path
+from agglearn.tables.format import load
 from tests.servers import spark_executors
 
 ODD = ["plain", "", " b", "nul\0in it", "nul\0", "🙂", "e\u0301", "é", "007", "7", None]
@@ -184,7 +185,7 @@ def test_a_table_of_the_catalogue_gives_the_tables_of_one_machine(
         ],
     )
     assert done.exit_code == 0, done.output
-    assert agglearn.load(written).equals(local.train)
+    assert load(written).equals(local.train)
 
 
 def test_a_column_may_change_its_type_from_file_to_file(spark: Any, tmp_path: Path) -> None:
