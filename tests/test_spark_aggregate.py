@@ -23,6 +23,7 @@ from agglearn.aggregation.api import Aggregation, aggregate, aggregate_split
 from agglearn.cli import app
 from agglearn.errors import AgglearnError, InputError, SchemaError
 from agglearn.records.sources import open_source
+from agglearn.spark import fold
 from agglearn.spark.inputs import open_input, shared_path
 from agglearn.tables.format import load
 from tests.servers import spark_executors
@@ -94,6 +95,14 @@ def test_partitions_may_be_skewed_or_empty(spark: Any, records: Any, local: Aggr
     # Three values, seven partitions: most are empty, and one has half of the records.
     frame = frame_of(spark, records).repartition(7, "flag")
     assert_same(aggregate_split(frame, "click", **OPTIONS), local)
+
+
+def test_what_many_tasks_hold_is_summed_in_a_tree(
+    spark: Any, records: Any, local: Aggregation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fold, "tasks_of", lambda session: None)  # a cluster that does not say how many
+    frame = frame_of(spark, records).repartition(18)
+    assert aggregate(frame, "click", schema=local.train.schema).equals(local.train)
 
 
 def test_a_split_and_target_encodings_are_those_of_one_machine(spark: Any, records: Any) -> None:
