@@ -235,6 +235,14 @@ def test_what_the_engine_cannot_do_is_refused_in_one_line(spark: Any, tables: Ag
         spark.conf.unset(BLOCKS)
 
 
+def test_unlabelled_records_may_be_a_spark_frame(spark: Any, tables: AggregatedData) -> None:
+    records = make_records(400, seed=5)
+    few = replace(LOCAL, iterations=3)
+    frame = spark.createDataFrame(records).coalesce(1)
+    one, other = (fit(tables, few, records=given) for given in (records, frame))
+    np.testing.assert_array_equal(one.field.theta, other.field.theta)
+
+
 # --- predictions -----------------------------------------------------------------------------------
 
 
@@ -299,6 +307,8 @@ def test_frames_that_do_not_fit_are_refused(spark: Any, model: Model) -> None:
 def test_the_command_line_fits_predicts_and_evaluates_on_spark(
     spark: Any, tables: AggregatedData, model: Model, run_cli: Cli, tmp_path: Path
 ) -> None:
+    from pyspark.sql import functions as sql
+
     records = make_records(500)
     pq.write_table(records, tmp_path / "records.parquet")
     save(tables, tmp_path / "t.agg")
@@ -318,6 +328,17 @@ def test_the_command_line_fits_predicts_and_evaluates_on_spark(
     again = run_cli("predict", *asked, "-o", f"spark:{tmp_path}/scores")
     assert again.code == 2
     assert "exists already" in again.err
+    words = spark.read.parquet(f"{tmp_path}/records.parquet").withColumn("age", sql.lit("old"))
+    words.write.parquet(f"{tmp_path}/words.parquet")
+    odd = run_cli(
+        "predict", tmp_path / "s.model", f"spark:{tmp_path}/words.parquet", "-o", f"spark:{tmp_path}/odd"
+    )
+    here = run_cli(
+        "predict", tmp_path / "s.model", tmp_path / "words.parquet", "-o", tmp_path / "odd.parquet"
+    )
+    assert odd.code == here.code == 2
+    assert len(odd.err.splitlines()) == 1
+    assert "age" in odd.err
     assert run_cli("predict", *asked, "-o", tmp_path / "scores.csv").code == 2
     found = run_cli("evaluate", *asked, "--json")
     here = run_cli("evaluate", tmp_path / "s.model", tmp_path / "records.parquet", "--json")

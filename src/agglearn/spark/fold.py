@@ -85,7 +85,7 @@ def _require_package(session: Any) -> None:
 
 
 @contextmanager
-def explained(verb: str = "read") -> Iterator[None]:
+def explained() -> Iterator[None]:
     """Turn what Spark raises into one line; an exception of our own code in a task stays what it is."""
     try:
         with warnings.catch_warnings():
@@ -96,7 +96,7 @@ def explained(verb: str = "read") -> Iterator[None]:
     except Exception as error:
         if not type(error).__module__.startswith(("pyspark.", "py4j.")) or "PythonException" in str(error):
             raise
-        raise InputError(f"Spark could not {verb} the records: {_reason(error)}") from error
+        raise InputError(f"Spark could not read the records: {_reason(error)}") from error
 
 
 def _reason(error: Exception) -> str:

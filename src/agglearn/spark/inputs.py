@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlparse
 
-from agglearn.errors import InputError
+from agglearn.errors import AgglearnError, InputError
 from agglearn.spark.fold import explained
+from agglearn.spark.session import asked
 
 SPARK_INPUT = "spark:"
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
@@ -46,13 +48,9 @@ def write_frame(frame: Any, named: str) -> None:
         raise InputError(f"{SPARK_INPUT} names nothing: say which table or path to write")
     writer = frame.write.mode("errorifexists")
     try:
-        with explained("write"):
-            if _is_path(named):
-                writer.parquet(named)
-            else:
-                writer.saveAsTable(named)
-    except InputError as error:
-        if "ALREADY_EXISTS" not in str(error):
+        asked(partial(writer.parquet if _is_path(named) else writer.saveAsTable, named))
+    except AgglearnError as error:
+        if "ALREADY_EXISTS" not in str(error.__cause__):
             raise
         raise InputError(f"{SPARK_INPUT}{named} exists already: name another output") from None
 

@@ -136,7 +136,10 @@ def asked(job: Callable[[], T]) -> T:
             raise
         lines = [line.strip() for line in str(error).splitlines()]
         reasons = [line for line in lines if re.match(r"(\w+\.)*\w*(Error|Exception)\b", line)]
-        raise AgglearnError(f"Spark gave the job up: {(reasons or lines)[-1]}") from error
+        reason = (reasons or lines)[-1]
+        if reason.startswith("agglearn.errors."):  # a task's own words
+            raise AgglearnError(reason.partition(": ")[2]) from error
+        raise AgglearnError(f"Spark gave the job up: {reason}") from error
 
 
 def _package_version(_: int) -> str:

@@ -86,9 +86,15 @@ class SparkEngine:
 
     def _deal_out(self, blocks: int) -> Any:
         """The blocks' numbers, cached by the executors that are to hold the blocks."""
+        self._executors = self._at_work()
         numbers = self._context.parallelize(range(blocks), blocks).persist()
         asked(numbers.count)
         return numbers
+
+    def _at_work(self) -> set[tuple[str, int]]:
+        """The executors there are."""
+        found = self._context._jsc.sc().statusTracker().getExecutorInfos()
+        return {(executor.host(), executor.port()) for executor in found}
 
     @property
     def n_chains(self) -> int:
@@ -173,6 +179,9 @@ class SparkEngine:
         self._trail = Trail(self._plan, folder, step, ())
         if before is not None and before not in self._named:
             _remove(before)
+        if self._at_work() != self._executors:  # some came, or went and left their blocks to others
+            self._blocks.unpersist()
+            self._blocks = self._deal_out(self._plan.value.blocks)
         self._since, self._cost = 0.0, time.perf_counter() - began
         return folder
 
