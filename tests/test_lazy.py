@@ -280,6 +280,26 @@ def test_a_label_that_cannot_be_used_is_refused(
         lazy.count_tables_lazy(engine(records), schema, [("a",)])
 
 
+def test_the_records_of_duckdb_are_read_in_one_query(monkeypatch: pytest.MonkeyPatch) -> None:
+    records = odd_records()
+    expected = aggregate(records, "click", **OPTIONS)
+    came_back = rows_that_come_back(monkeypatch)
+    found = aggregate(as_duckdb(records), "click", schema=expected.schema)
+    assert found.equals(expected)
+    assert not came_back  # nothing was asked for table by table
+
+
+def test_an_error_in_the_records_of_duckdb_is_one_line() -> None:
+    connection = duckdb.connect()
+    schema = Schema((Categorical(name="a", values=("x",), missing=False),), (Label("y"),))
+    relation = connection.sql("SELECT 'x' AS a, IF(range = 2, 'maybe', '1') AS y FROM range(4)")
+    with pytest.raises(InputError, match="'maybe' in record 3 of the relation"):
+        aggregate(relation, "y", schema=schema)
+    relation = connection.sql("SELECT 'x' AS a, CAST(IF(range = 9, 'no', '1') AS INT) AS y FROM range(20)")
+    with pytest.raises(InputError, match=r"the engine could not run the query: .*'no'"):
+        aggregate(relation, "y", schema=schema)
+
+
 def test_a_column_that_is_not_there_or_cannot_be_used_is_named(engine: Engine) -> None:
     records = pa.table({"a": [["x"], ["y"]], "y": [0, 1]})
     with pytest.raises(InputError, match="'a' has type"):

@@ -23,6 +23,7 @@ from agglearn.aggregation.api import Aggregation, aggregate, aggregate_split
 from agglearn.cli import app
 from agglearn.errors import AgglearnError, InputError, SchemaError
 from agglearn.records.sources import open_source
+from agglearn.spark import fold
 from agglearn.spark.inputs import open_input, shared_path
 from agglearn.tables.format import load
 from tests.servers import spark_executors
@@ -96,11 +97,26 @@ def test_partitions_may_be_skewed_or_empty(spark: Any, records: Any, local: Aggr
     assert_same(aggregate_split(frame, "click", **OPTIONS), local)
 
 
+def test_what_many_tasks_hold_is_summed_in_a_tree(
+    spark: Any, records: Any, local: Aggregation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fold, "tasks_of", lambda session: None)  # a cluster that does not say how many
+    frame = frame_of(spark, records).repartition(18)
+    assert aggregate(frame, "click", schema=local.train.schema).equals(local.train)
+
+
 def test_a_split_and_target_encodings_are_those_of_one_machine(spark: Any, records: Any) -> None:
     options: dict[str, Any] = {**OPTIONS, "split": {"valid": 0.3}, "target_encode": ["user"], "seed": 5}
     expected = aggregate_split(records, "click", **options)
     frame = frame_of(spark, records)  # several partitions, in the order of the records
     assert_same(aggregate_split(frame, "click", **options), expected)
+
+
+def test_a_frame_that_changes_between_passes_is_not_divided(spark: Any, records: Any) -> None:
+    source = open_source(spark.createDataFrame(records.select(["user", "click"])))
+    vars(source)["_counts"] = np.array([7, 9])  # what another reading would have found
+    with pytest.raises(InputError, match="gives other partitions when it is read again"):
+        aggregate_split(source, "click", split={"valid": 0.3})
 
 
 def _slowly(batches: Iterator[Any]) -> Iterator[Any]:

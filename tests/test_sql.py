@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -13,14 +14,17 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 from agglearn.aggregation.api import aggregate
+from agglearn.cli import app
 from agglearn.errors import InputError
 from agglearn.receive import read_tables, receive_tables
 from agglearn.schema.features import Binned, Categorical, Cut, Encoded
 from agglearn.schema.schema import Label, Schema
 from agglearn.sql.dialects import DIALECTS
 from agglearn.sql.queries import write_queries
+from agglearn.tables.format import save_schema
 from agglearn.tables.scopes import parse_scopes
 from tests.servers import copy_to_postgresql
 
@@ -209,6 +213,39 @@ def test_labels_of_any_type_are_summed(server: tuple[str, Server], column: Any, 
     data = receive_tables(files, schema=schema)
     assert data.table("a").counts.tolist() == [2, 1]
     assert data.table("a").sums[0].tolist() == [1, 1]
+
+
+def test_a_query_asks_for_no_more_tables_than_a_database_takes() -> None:
+    names = [f"f{i}" for i in range(30)]
+    schema = Schema(tuple(Categorical(name=n, values=("a",), missing=False) for n in names), (Label("y"),))
+    scopes = parse_scopes("pairs", schema)
+    [whole] = write_queries(schema, scopes, "duckdb", "t", one_query=True)
+    assert whole.scopes == tuple(scopes)
+    assert whole.text.count("GROUP BY") == len(scopes) == 435
+    queries = write_queries(schema, scopes, "bigquery", "t", one_query=True)
+    assert [len(q.scopes) for q in queries] == [100, 100, 100, 100, 35]
+    assert [scope for q in queries for scope in q.scopes] == scopes
+    assert len({q.name for q in queries}) == 5
+
+
+def test_features_may_be_called_as_the_columns_of_one_query_are(tmp_path: Path) -> None:
+    records = pa.table({"feature_1": ["a", "b"], "value": ["u", None], "count": ["c", "c"], "y": [0, 1]})
+    expected = aggregate(records, "y", tables="singles,pairs")
+    server = ("duckdb at once", _on_duckdb(".parquet"))
+    [file], schema = through_sql(server, records, expected.schema, tmp_path)
+    assert receive_tables(file, schema=schema).equals(expected)
+
+
+def test_the_verb_prints_one_query_for_all_tables(tmp_path: Path) -> None:
+    schema = Schema(tuple(Categorical(name=n, values=("a",), missing=False) for n in "abc"), (Label("y"),))
+    save_schema(schema, tmp_path / "s.json")
+    done = CliRunner().invoke(app, ["sql", str(tmp_path / "s.json"), "--table", "t", "--one-query", "--json"])
+    assert done.exit_code == 0, done.output
+    [query] = json.loads(done.stdout)["queries"]
+    assert query["tables"] == [["a", "b"], ["a", "c"], ["b", "c"]]
+    connection = duckdb.connect()
+    connection.execute("CREATE TABLE t (a TEXT, b TEXT, c TEXT, y INT)")
+    assert connection.execute(query["text"]).fetchall() == []
 
 
 @settings(max_examples=25, deadline=None)

@@ -16,5 +16,5 @@ this page is about time alone. `python -m evidence spark` measures on a `local-c
 processes of their own with a core each, beside the local engine on the same two cores with nothing else
 running, and writes this page.
 """,
-    modules=("fit",),
+    modules=("fit", "aggregate"),
 )

@@ -86,7 +86,8 @@ def aggregate(
     data
         A path, glob or folder (CSV, TSV, Parquet, Arrow), a list of paths, ``FILE.duckdb:TABLE``, a pandas,
         polars or pyarrow frame, a dict of columns, a list of dicts, a record-batch reader, a DuckDB relation
-        or any lazy frame that narwhals knows. Lazy sources are aggregated where they are.
+        or any lazy frame that narwhals knows. Lazy sources are aggregated where they are. So are a Spark
+        DataFrame and what ``spark:TABLE_OR_PATH`` names.
     label
         The column or columns to predict.
     options, **keywords

@@ -345,13 +345,10 @@ def _promise(
 def _paths(data: Any) -> list[str | os.PathLike[str]]:
     """The files or folders that records come from, if any."""
     given = [data] if isinstance(data, str | os.PathLike) else data if isinstance(data, list | tuple) else []
-    paths = [str(p).removeprefix(SPARK_INPUT) if is_spark_input(p) else p for p in given]
+    found = [path for path in given if isinstance(path, str | os.PathLike) and not is_spark_input(path)]
     # A table that Spark knows by name has no place beside it.
-    return [p for p, g in zip(paths, given, strict=True) if _is_place(p) and (p is g or Path(p).exists())]
-
-
-def _is_place(path: Any) -> bool:
-    return isinstance(path, str | os.PathLike)
+    named = [str(text).removeprefix(SPARK_INPUT) for text in given if is_spark_input(text)]
+    return [*found, *(path for path in named if Path(path).exists())]
 
 
 def _ledgers(beside: Sequence[str | os.PathLike[str]], privacy: PrivacyOptions) -> tuple[Ledger, ...]:

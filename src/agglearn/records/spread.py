@@ -82,10 +82,7 @@ class SparkFrame:
         reading = _ReadFrame([*names, _NUMBER], parts, firsts)
         whole = fold_frame(frame.select("*", _number()), reading, _Checked(make))
         if whole.counts != {p: n for p, n in enumerate(counts.tolist()) if n}:
-            raise InputError(
-                "the frame gives other partitions when it is read again, so its records cannot be divided "
-                "by their numbers: write it to a table, and read that"
-            )
+            raise _changed()
         inner: _Folded = whole.inner
         return inner
 
@@ -123,6 +120,13 @@ def _number() -> Any:
     return sql.monotonically_increasing_id().alias(_NUMBER)
 
 
+def _changed() -> InputError:
+    return InputError(
+        "the frame gives other partitions when it is read again, so its records cannot be divided by their "
+        "numbers: write it to a table, and read that"
+    )
+
+
 class _ReadFrame:
     """Batches of a task of a frame, of a size that is worth the work, with the parts of their records."""
 
@@ -140,7 +144,10 @@ class _ReadFrame:
             if self._firsts is not None:
                 numbers = batch.column(_NUMBER).to_numpy()
                 place = (numbers & ((1 << _PLACE_BITS) - 1)).astype(np.uint64)
-                part = self._parts.of(self._firsts[numbers >> _PLACE_BITS] + place)
+                partition = numbers >> _PLACE_BITS
+                if int(partition.max()) >= len(self._firsts):
+                    raise _changed()
+                part = self._parts.of(self._firsts[partition] + place)
             yield marked(batch, where, done), part
             done += batch.num_rows
 
