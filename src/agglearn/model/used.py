@@ -59,8 +59,8 @@ def used_warnings(used: Mapping[str, Any]) -> Iterator[Note]:
         )
     if used.get("denoised"):
         yield Note(
-            "noise was taken out of these tables before, and how much is left of it is not known here: a fit "
-            "to the noisy tables themselves knows, and is better",
+            "noise was taken out of these tables before, and how much is left of it is not known here: "
+            "a fit to the noisy tables themselves knows, and is better",
             cause="noise taken out",
         )
 
