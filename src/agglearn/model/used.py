@@ -53,8 +53,8 @@ def used_warnings(used: Mapping[str, Any]) -> Iterator[Note]:
         found, told = used["undeclared"]["implied"], used["undeclared"]["declared"]
         declared = "none" if told is None else f"{told:.3g}"
         yield Note(
-            f"the tables disagree as if each cell had noise of standard deviation {found:.3g}, and {declared} "
-            f"is declared: the fit believes what is declared ({option('noise')} of receive)",
+            f"the tables disagree as if each cell had noise of standard deviation {found:.3g}, and "
+            f"{declared} is declared: the fit believes what is declared ({option('noise')} of receive)",
             cause="undeclared noise",
         )
     if used.get("denoised"):
