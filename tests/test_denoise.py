@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
+import agglearn
 from agglearn import FitSettings, aggregate, fit
 from agglearn.datasets import AdsLog
+from agglearn.errors import TableError
 from agglearn.field.denoise import denoised
-from agglearn.field.dependence import raked
+from agglearn.field.dependence import Pairs, raked, without_noise
+from agglearn.field.effects import main_effects
 from agglearn.field.layout import Layout
 from agglearn.field.problem import Problem, TableNoise
 from agglearn.field.shrink import shrunk
 from agglearn.judge.scores import nllh
+from agglearn.model.fit_report import FitReport
+from agglearn.privacy.binning import private_bins
 from agglearn.privacy.release import simulate
+from agglearn.tables.data import AggregatedData
+from agglearn.tables.promise import Spending
+from tests.conftest import Cli
 from tests.fields import pairs, random_field
+from tests.records import make_records
 
 Floats = npt.NDArray[np.float64]
 
@@ -116,3 +126,116 @@ def test_a_default_fit_of_private_tables_is_well_above_a_constant() -> None:
     }
     whole = nllh(y == 1, fit(tables, settings).field.log_odds(coded))
     assert 0.3 * whole < scores[1.0] < scores[10.0] < whole + 0.01
+
+
+def test_what_many_pairs_share_is_found_where_no_single_table_shows_it() -> None:
+    rng = np.random.default_rng(2)
+    group = rng.integers(0, 3, 20_000)  # twelve features that follow one hidden group
+    codes = np.where(rng.random((12, 20_000)) < 0.5, group, rng.integers(0, 4, (12, 20_000)))
+    layout = pairs((4,) * 12)
+    known = Pairs(layout, tuple(range(layout.n_tables)))
+    exact = np.concatenate(
+        [np.bincount(4 * codes[f] + codes[g], minlength=16).astype(float) for f, g in known.scopes]
+    )
+    margins = [np.bincount(row, minlength=4).astype(float) for row in codes]
+    noise = rng.normal(0, 300.0, exact.size)
+    drawn = [t - t.mean(0) - t.mean(1, keepdims=True) + t.mean() for t in known.apart(noise)]
+    noisy_pairs = exact + np.concatenate([t.reshape(-1) for t in drawn])
+    variance = np.full(exact.size, 300.0**2)
+    found, unsure = without_noise(known, noisy_pairs, variance, margins)
+    expected = known.of_margins(margins)
+    alone = known.raked(
+        np.maximum(expected + shrunk(noisy_pairs - expected, expected, variance * known.freedom), 0.0),
+        margins,
+    )
+    off = [np.square(estimate - exact).mean() for estimate in (found, alone)]
+    # The hidden group is two numbers a value: 24 to find among 66 · 9 differences.
+    assert off[0] < 0.5 * off[1]
+    assert (unsure >= 0).all()
+    assert (unsure <= 300.0**2).all()
+
+
+def test_margins_are_what_conditioning_all_numbers_at_once_gives() -> None:
+    rng = np.random.default_rng(3)
+    cards, n = (4, 5, 3), 12
+    x = rng.normal(size=(400, n))
+    h = x.T @ x
+    noise = rng.uniform(500, 5000, n)
+    truth = h @ rng.normal(0, 0.3, n) + np.linalg.cholesky(h) @ rng.normal(size=n)
+    g = truth + rng.normal(0, np.sqrt(noise))
+    clean, effects = main_effects(g, h, noise, np.zeros((n, n)), cards)
+    s = np.repeat(effects.variances, cards)
+    exact = h @ np.diag(s) @ h + h  # the covariance of exact margins, and with noise of the noisy ones
+    both = np.block([[exact, exact], [exact, exact + np.diag(noise)]])
+    np.testing.assert_allclose(clean, both[:n, n:] @ np.linalg.solve(both[n:, n:], g), rtol=1e-5)
+    # A fit with the penalties 1/s to that is the posterior mean of the effects, given the noisy margins.
+    theta = np.linalg.solve(h + np.diag(1 / s), clean)
+    np.testing.assert_allclose(theta, s * (h @ np.linalg.solve(exact + np.diag(noise), g)), rtol=1e-4)
+
+
+def test_as_the_budget_grows_so_do_the_bins() -> None:
+    def bins(records: float, features: int, scale: float) -> int:
+        return private_bins(records, features, Spending("tables", "gaussian", scale, 0, 91, 1, 1.0))
+
+    found = [bins(30_000, 14, scale) for scale in (400.0, 120.0, 40.0, 12.0, 1.0)]
+    assert found == sorted(found)
+    assert (found[0], found[-1]) == (5, 20)  # no fewer than that; and no more than exact tables have
+    # (μ²n²/D)^⅕ at μ = √91/40: 34 or a little less, of which 0.45 are taken.
+    assert found[2] == round(0.45 * ((91**0.5 / 40) ** 2 * 30_000**2 / 14) ** 0.2)
+    assert bins(300, 14, 40.0) == 5
+
+
+@pytest.fixture(scope="module")
+def tables() -> AggregatedData:
+    return aggregate(make_records(3000), "bought", positive="yes", exclude=["id"])
+
+
+def test_denoised_tables_agree_are_possible_and_marked(
+    tables: AggregatedData, run_cli: Cli, tmp_path: Path
+) -> None:
+    agglearn.save(simulate(tables, 1.0, seed=1), tmp_path / "noisy.agg")
+    run = run_cli("denoise", tmp_path / "noisy.agg", "-o", tmp_path / "clean.agg", "--json")
+    assert (run.code, run.json["tables"]) == (0, 3)
+    clean = agglearn.load(tmp_path / "clean.agg")
+    assert clean.denoised
+    for scope, table in clean.tables.items():
+        assert table.noise is None
+        assert (table.sums >= 0).all()
+        assert (table.sums <= table.counts[None] * (1 + 1e-9)).all()
+        np.testing.assert_allclose(table.counts.sum(), clean.rows, rtol=1e-3, err_msg=str(scope))
+    report = agglearn.check(clean)
+    assert report.ok
+    assert "noise taken out" in {note.kind for note in report.notes}
+    fitted = FitReport.of(fit(clean, FitSettings(chains=200, iterations=30)).record)
+    assert "noise taken out" in {note.cause for note in fitted.document().warnings}
+    with pytest.raises(TableError, match="nothing to take out"):
+        agglearn.denoise(clean)
+    other = agglearn.denoise(simulate(tables, 1.0, seed=2))
+    assert (clean + other).denoised
+
+
+def test_a_fit_says_that_it_may_be_no_better_than_a_constant(tables: AggregatedData) -> None:
+    def causes(epsilon: float) -> set[str | None]:
+        model = fit(simulate(tables, epsilon, seed=1), FitSettings(chains=500))
+        return {note.cause for note in FitReport.of(model.record).document().warnings}
+
+    assert "no better than a constant" in causes(0.05)
+    assert "no better than a constant" not in causes(10.0)
+
+
+def test_noise_that_nobody_declared_is_named(tables: AggregatedData) -> None:
+    private = simulate(tables, 2.0, seed=1)
+    sigma = next(t.noise.sigma for t in private.tables.values() if t.noise)
+    shown = {}
+    for scope, t in private.tables.items():
+        sums = np.maximum(t.sums, 0)
+        shown[scope] = replace(t, counts=np.maximum(t.counts, sums[0]), sums=sums, noise=None)
+    silent = replace(private, tables=shown, promise=None)
+    [problem, *_] = [p for p in agglearn.check(silent).problems if p.kind == "margin"]
+    assert "noise of standard deviation" in problem.remedy
+    model = fit(silent, FitSettings(chains=200, iterations=30))
+    # A count has √2 times the noise of a class, and numbers that were made possible have less.
+    assert 0.4 * sigma < model.record.used["undeclared"]["implied"] < 2 * sigma
+    assert model.record.used["undeclared"]["declared"] is None
+    assert "undeclared" not in fit(tables, FitSettings(chains=200, iterations=30)).record.used
+    assert "undeclared" not in fit(private, FitSettings(chains=200, iterations=30)).record.used

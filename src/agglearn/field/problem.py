@@ -283,7 +283,7 @@ def _refuse_impossible(table: Table, k: int) -> None:
         raise TableError(f"table {table.title} has negative counts: declare its noise if it is noisy")
     if table.noise is None and (sums > counts).any():
         raise TableError(f"table {table.title} has more positives than records in a cell")
-    if table.measured is None and not counts.sum() > 0:
+    if table.noise is None and table.measured is None and not counts.sum() > 0:
         raise TableError(f"table {table.title} counts no record: leave it out")
 
 

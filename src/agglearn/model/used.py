@@ -53,14 +53,14 @@ def used_warnings(used: Mapping[str, Any]) -> Iterator[Note]:
         found, told = used["undeclared"]["implied"], used["undeclared"]["declared"]
         declared = "none" if told is None else f"{told:.3g}"
         yield Note(
-            f"the tables disagree as if each cell had noise of standard deviation {found:.3g}, and {declared} "
-            f"is declared: the fit believes what is declared ({option('noise')} of receive)",
+            f"the tables disagree as if each cell had noise of standard deviation {found:.3g}, and "
+            f"{declared} is declared: the fit believes what is declared ({option('noise')} of receive)",
             cause="undeclared noise",
         )
     if used.get("denoised"):
         yield Note(
-            "noise was taken out of these tables before, and how much is left of it is not known here: a fit "
-            "to the noisy tables themselves knows, and is better",
+            "noise was taken out of these tables before, and how much is left of it is not known here: "
+            "a fit to the noisy tables themselves knows, and is better",
             cause="noise taken out",
         )
 

@@ -317,8 +317,8 @@ def _check_margins(
         apart = next((t.noise.apart for t in holding if t.noise), _COUNTED.apart)
         margins = np.array([_margin(t, name, apart) for t in holding])
         if all(_complete(t, data) and (t.noise is None or _rounded(t)) for t in holding):
-            _compare_exact(name, holding, margins, data, report, remedy)
-            if any(t.unknown[0] for t in holding):
+            agree = _compare_exact(name, holding, margins, data, report, remedy)
+            if agree and any(t.unknown[0] for t in holding):
                 continue  # the gaps that unknown values leave are not noise
         terms = np.array([t.n_cells / margins.shape[2] for t in holding])
         weights = (1 / terms)[:, None, None]
@@ -366,7 +366,8 @@ def _compare_exact(
     data: AggregatedData,
     report: CheckReport,
     remedy: str,
-) -> None:
+) -> bool:
+    """Whether margins agree but for what unknown values leave."""
     reference = min(range(len(tables)), key=lambda i: float(tables[i].unknown[0]))
     for i, table in enumerate(tables):
         # Records with an unknown value elsewhere in a table are missing from this margin of it.
@@ -380,7 +381,8 @@ def _compare_exact(
                 f"{gap.max():,.0f}"
             )
             report.problems.append(Contradiction("margin", table.title, message, remedy))
-            return
+            return False
+    return True
 
 
 def _check_labels(data: AggregatedData, report: CheckReport) -> None:
