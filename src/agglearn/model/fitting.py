@@ -52,6 +52,7 @@ def fit(
     prior: Model | None = None,
     prior_weight: float = 1.0,
     read: ReadOptions | None = None,
+    show_progress: bool = False,
 ) -> Model:
     """Fit a field to aggregated data, and to what else is known.
 
@@ -89,6 +90,8 @@ def fit(
         An earlier model that the penalty pulls to, instead of 0, and what it is multiplied by.
     read
         Separator, encoding and missing values of text files.
+    show_progress
+        Whether to draw a bar on a terminal while records are read.
 
     Examples
     --------
@@ -105,7 +108,7 @@ def fit(
     if labelled is not None:
         whole = whole + tables_of(labelled, whole, None, read)
         parts = [whole]
-    given = _Given(whole, label, settings, thread_count(threads), rake)
+    given = _Given(whole, label, settings, thread_count(threads), rake, show_progress)
     given.read(records, start_from, prior, prior_weight, read)
     heldout = None if valid is None else given.fold(valid, read)
     folds = [heldout] if heldout else given.folds(parts) if settings.to_choose else []
@@ -172,8 +175,15 @@ class _Given:
     """What is known beside the tables, put into the problems of a fit."""
 
     def __init__(
-        self, whole: AggregatedData, label: str | None, settings: FitSettings, threads: int, rake: bool
+        self,
+        whole: AggregatedData,
+        label: str | None,
+        settings: FitSettings,
+        threads: int,
+        rake: bool,
+        show_progress: bool = False,
     ) -> None:
+        self._show = show_progress
         self.settings = settings
         self._whole, self._label, self._threads, self._rake = whole, label, threads, rake
         self._name = whole.schema.label_names[whole.label_index(label)]
@@ -191,7 +201,9 @@ class _Given:
             self.settings = _stronger(self.settings, weight)
             self._used["prior"] = {"rows": prior.rows, "weight": weight}
         if records is not None:
-            self._records = code_features(records, self._whole.schema, self._name, read)
+            self._records = code_features(
+                records, self._whole.schema, self._name, read, show_progress=self._show
+            )
 
     def problem(self, problem: Problem) -> Problem:
         """A problem with all of it, relieved of noise."""
@@ -211,7 +223,7 @@ class _Given:
         """The fold of validation tables, or of validation records."""
         if isinstance(valid, AggregatedData):
             return self._known(one_fold(self._whole, valid, self._label))
-        judged = code_features(valid, self._whole.schema, self._name, read)
+        judged = code_features(valid, self._whole.schema, self._name, read, show_progress=self._show)
         fold = one_fold(self._whole, tables_of(valid, self._whole, self._name, read), self._label)
         law = Members.evenly(fold.valid.layout, judged.codes, self._threads)
         return self._known(replace(fold, valid=replace(fold.valid, records=law)))

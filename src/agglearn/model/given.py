@@ -21,6 +21,7 @@ from agglearn.field.rake import rake
 from agglearn.records.options import ReadOptions
 from agglearn.records.sources import Source, open_source
 from agglearn.runtime.memory import require
+from agglearn.runtime.progress import meter
 from agglearn.schema.schema import Schema, require_columns
 from agglearn.tables.data import AggregatedData
 
@@ -99,21 +100,30 @@ def source_of(records: Any, columns: Sequence[str], read: ReadOptions | None = N
     return open_source(records, read)
 
 
-def code_features(records: Any, schema: Schema, label: str, read: ReadOptions | None = None) -> CodedRecords:
+def code_features(
+    records: Any,
+    schema: Schema,
+    label: str,
+    read: ReadOptions | None = None,
+    *,
+    show_progress: bool = False,
+) -> CodedRecords:
     """Codes of records, read a batch at a time; no label is looked at."""
     source = source_of(records, schema.names, read)
     require_columns(schema.names, source.columns)
     cards = np.array(schema.cards)[:, None]
     parts: list[Codes] = []
     unknown, rows, kept = np.zeros(len(schema.names), np.int64), 0, 0
-    for batch in source.batches(list(schema.names)):
-        codes = schema.encode(batch)
-        strange = codes >= cards
-        unknown += strange.sum(axis=1)
-        known = ~strange.any(axis=0)
-        parts.append(codes if known.all() else np.ascontiguousarray(codes[:, known]))
-        rows, kept = rows + codes.shape[1], kept + int(known.sum())
-        require(40 * kept, f"{kept:,} records in memory", "give fewer of them")
+    with meter("reading records", source.rows, show=show_progress) as advance:
+        for batch in source.batches(list(schema.names)):
+            codes = schema.encode(batch)
+            strange = codes >= cards
+            unknown += strange.sum(axis=1)
+            known = ~strange.any(axis=0)
+            parts.append(codes if known.all() else np.ascontiguousarray(codes[:, known]))
+            rows, kept = rows + codes.shape[1], kept + int(known.sum())
+            require(40 * kept, f"{kept:,} records in memory", "give fewer of them")
+            advance(batch.num_rows)
     if not rows:
         raise InputError("there are no records to learn X from")
     if not kept:
