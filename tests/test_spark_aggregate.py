@@ -10,8 +10,10 @@ import time
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import narwhals as nw
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -94,7 +96,7 @@ def test_a_frame_gives_the_tables_of_one_machine_for_any_partitions(
 def test_partitions_may_be_skewed_or_empty(spark: Any, records: Any, local: Aggregation) -> None:
     # Three values, seven partitions: most are empty, and one has half of the records.
     frame = frame_of(spark, records).repartition(7, "flag")
-    assert_same(aggregate_split(frame, "click", **OPTIONS), local)
+    assert_same(aggregate_split(nw.from_native(frame), "click", **OPTIONS), local)
 
 
 def test_what_many_tasks_hold_is_summed_in_a_tree(
@@ -155,6 +157,23 @@ def test_an_executor_that_is_killed_changes_nothing(spark: Any, records: Any) ->
     assert killed[0] in before
     assert killed[0] not in spark_executors()
     assert found.equals(expected)
+
+
+@pytest.mark.parametrize(
+    ("settings", "tasks"),
+    [
+        ({}, 2),
+        ({"spark.executor.instances": "10", "spark.executor.cores": "8"}, 80),
+        ({"spark.cores.max": "64", "spark.task.cpus": "4"}, 16),
+        ({"spark.task.cpus": "4"}, 1),
+        ({"spark.dynamicAllocation.enabled": "true"}, None),
+    ],
+)
+def test_there_is_a_task_for_each_that_can_run(settings: dict[str, str], tasks: int | None) -> None:
+    context = SimpleNamespace(defaultParallelism=2, getConf=lambda: settings)  # of two cores
+    session = SimpleNamespace(sparkContext=context)
+    assert fold.tasks_of(session) == tasks
+    assert fold.tasks_of(object()) is None
 
 
 # --- files and tables ------------------------------------------------------------------------------

@@ -32,6 +32,7 @@ from agglearn.report.document import Document
 from agglearn.report.finding import Finding
 from agglearn.runtime.options import AUTO, with_keywords
 from agglearn.schema.schema import Label, Schema
+from agglearn.spark.session import is_frame
 from agglearn.tables.data import AggregatedData
 from agglearn.tables.format import load_schema, load_scopes
 from agglearn.tables.ledger import Part
@@ -126,6 +127,8 @@ def _aggregate(data: Any, label: str | Sequence[str], how: AggregateOptions) -> 
     labels = make_labels(label, how.positive)
     if isinstance(data, str) and (database := split_database_input(data)):
         data = open_database_table(*database)
+    if isinstance(data, nw.LazyFrame) and is_frame(data.to_native()):
+        data = data.to_native()
     columns = Columns(how.features, how.exclude, labels)
     schema = _given_schema(how, columns)
     try:

@@ -25,7 +25,7 @@ from agglearn.errors import InputError
 from agglearn.runtime.fold import Fold, Total
 from agglearn.schema.columns import check_supported, plain_batch
 from agglearn.schema.places import marked
-from agglearn.spark.fold import explained, fold_frame, tasks_of
+from agglearn.spark.fold import MOST_TASKS, explained, fold_frame, tasks_of
 
 _Folded = TypeVar("_Folded", bound=Fold)
 _NUMBER = "(agglearn number)"
@@ -286,7 +286,7 @@ class SparkFiles:
 
     def folded(self, parts: Dividing, columns: Sequence[str], make: Callable[[], _Folded]) -> _Folded:
         """A fold of these columns of all records."""
-        runs = _runs(self.files.pieces(), tasks_of(self.session) or 1)
+        runs = _runs(self.files.pieces(), tasks_of(self.session) or MOST_TASKS)
         with explained():
             tasks = self.session.range(0, len(runs), 1, max(len(runs), 1))
         return fold_frame(tasks, _ReadRuns(runs, parts, list(columns)), make)

@@ -30,16 +30,29 @@ _Folded = TypeVar("_Folded", bound=Fold)
 _COLUMNS = "key string, task int, piece binary"
 _SCHEMA = pa.schema([("key", pa.string()), ("task", pa.int32()), ("piece", pa.binary())])
 _FAN_IN = 16  # pieces that are added up at once
-_MOST_TASKS = 4096  # where nobody knows how many there are
 _FEW_TASKS = 4  # whose pieces the driver adds up by itself
 _BATCH_BYTES = 1 << 24
 _FAILED = "failed"
 
+MOST_TASKS = 4096
+"""Tasks of a pass where nobody knows how many run at a time."""
+
 
 def tasks_of(session: Any) -> int | None:
-    """How many tasks a pass is divided into: as many as run at a time, for each brings home all it holds."""
+    """How many tasks a pass is divided into: as many as run at a time, for each brings home all it holds.
+
+    None where that is not known: of a session elsewhere, or of a cluster that grows while it works.
+    """
     context = getattr(session, "sparkContext", None)
-    return None if context is None else max(int(context.defaultParallelism), 1)
+    if context is None:
+        return None
+    conf = context.getConf()
+    if conf.get("spark.dynamicAllocation.enabled", "false").lower() == "true":
+        return None
+    # Executors that have not come up yet are not among those that Spark counts.
+    promised = int(conf.get("spark.executor.instances", "0")) * int(conf.get("spark.executor.cores", "1"))
+    cores = max(int(context.defaultParallelism), promised, int(conf.get("spark.cores.max", "0")))
+    return max(cores // int(conf.get("spark.task.cpus", "1")), 1)
 
 
 def fold_frame(frame: Any, read: Reading, make: Callable[[], _Folded]) -> _Folded:
@@ -56,7 +69,7 @@ def fold_frame(frame: Any, read: Reading, make: Callable[[], _Folded]) -> _Folde
     """
     _require_package(frame.sparkSession)
     most = tasks_of(frame.sparkSession)
-    tasks = _MOST_TASKS if most is None else most
+    tasks = MOST_TASKS if most is None else most
     with explained():
         rows = (frame if most is None else frame.coalesce(most)).mapInArrow(_Folding(read, make), _COLUMNS)
         while tasks > _FEW_TASKS:
