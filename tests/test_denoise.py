@@ -197,6 +197,7 @@ def test_denoised_tables_agree_are_possible_and_marked(
     run = run_cli("denoise", tmp_path / "noisy.agg", "-o", tmp_path / "clean.agg", "--json")
     assert (run.code, run.json["tables"]) == (0, 3)
     clean = agglearn.load(tmp_path / "clean.agg")
+    assert isinstance(clean, AggregatedData)
     assert clean.denoised
     for scope, table in clean.tables.items():
         assert table.noise is None
