@@ -24,6 +24,7 @@ from agglearn.model.fit_report import FitReport
 from agglearn.privacy.binning import private_bins
 from agglearn.privacy.release import simulate
 from agglearn.tables.data import AggregatedData
+from agglearn.tables.format import load
 from agglearn.tables.promise import Spending
 from tests.conftest import Cli
 from tests.fields import pairs, random_field
@@ -196,7 +197,7 @@ def test_denoised_tables_agree_are_possible_and_marked(
     agglearn.save(simulate(tables, 1.0, seed=1), tmp_path / "noisy.agg")
     run = run_cli("denoise", tmp_path / "noisy.agg", "-o", tmp_path / "clean.agg", "--json")
     assert (run.code, run.json["tables"]) == (0, 3)
-    clean = agglearn.load(tmp_path / "clean.agg")
+    clean = load(tmp_path / "clean.agg")
     assert isinstance(clean, AggregatedData)
     assert clean.denoised
     for scope, table in clean.tables.items():
