@@ -336,7 +336,9 @@ def test_merging_any_split_equals_aggregating_the_whole(
     whole = aggregate(table, labels, **options)
     bounds = sorted({0, *(min(e, len(table)) for e in ends), len(table)})
     parts = [
-        aggregate(table.slice(a, b - a), labels, schema=whole.schema, **{**options, "exclude": []})
+        aggregate(
+            table.slice(a, b - a), labels, schema=whole.schema, period=str(a), **{**options, "exclude": []}
+        )
         for a, b in itertools.pairwise(bounds)
     ]
     assert merge(parts).equals(whole)

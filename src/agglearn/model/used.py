@@ -9,6 +9,7 @@ from agglearn.report.document import Block, Column, Grid, Note, Paragraph, numbe
 from agglearn.runtime.speech import option
 
 _SHOWN = 5  # tables that are farthest from the records
+_MOSTLY = 0.95  # of what features showed: a score by the same tables takes their noise for what it is of
 _SURE = 2.0  # standard errors that a score is to be above that of a constant
 _FAR = 3.0  # standard errors beyond chance, above which a distance is worth showing
 
@@ -42,11 +43,19 @@ def _noise(used: Mapping[str, Any]) -> Iterator[Block]:
 def used_warnings(used: Mapping[str, Any]) -> Iterator[Note]:
     """What is to be minded: noise that nobody declared, and a model that may be no better than a constant."""
     noise = used.get("noise", {})
-    if "nllh" in noise and noise["nllh"] < _SURE * noise["nllh_se"]:
+    score = (
+        f"NLLH {noise['nllh']:.3f} ± {noise['nllh_se']:.3f} by its own noisy tables"
+        if "nllh" in noise
+        else ""
+    )
+    unsure = "nllh" in noise and noise["nllh"] < _SURE * noise["nllh_se"]
+    if unsure or noise.get("share", 0.0) > _MOSTLY:
+        why = (
+            score if unsure else f"noise is {noise['share']:.0%} of what single features showed of the label"
+        )
         yield Note(
-            "this model may be no better than a constant: NLLH "
-            f"{noise['nllh']:.3f} ± {noise['nllh_se']:.3f} by its own noisy tables; ask for fewer tables or "
-            "coarser values with the same noise",
+            f"this model may be no better than a constant: {why}; ask for fewer tables or coarser values with "
+            "the same noise",
             cause="no better than a constant",
         )
     if "undeclared" in used:

@@ -7,7 +7,6 @@ nothing: what a piece holds depends on the records alone, and pieces are added i
 from __future__ import annotations
 
 import json
-import pickle
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -164,7 +163,7 @@ def _rows(pieces: Iterable[tuple[str, Any]], task: int) -> Batches:
     size = 0
     for key, piece in pieces:
         keys.append(key)
-        held.append(pickle.dumps(piece, protocol=5))
+        held.append(_plain().dumps(piece))
         size += len(held[-1])
         if size > _BATCH_BYTES:
             yield _batch(keys, held, task)
@@ -182,11 +181,18 @@ def _summed(rows: Any) -> Any:
     for _, piece in rest:
         total.merge(piece)
     above = rows["task"][0].as_py() // _FAN_IN
-    return pa.Table.from_batches([_batch([key], [pickle.dumps(total, protocol=5)], above)])
+    return pa.Table.from_batches([_batch([key], [_plain().dumps(total)], above)])
 
 
 def _in_order(rows: Any) -> Iterator[tuple[str, Any]]:
     """Keys and pieces of rows, in the order of their tasks."""
     keys, pieces = rows["key"], rows["piece"]
     for i in np.argsort(rows["task"].to_numpy(), kind="stable").tolist():
-        yield keys[i].as_py(), pickle.loads(pieces[i].as_buffer())
+        yield keys[i].as_py(), _plain().loads(pieces[i].as_py())
+
+
+def _plain() -> Any:
+    """How Spark itself writes what tasks of one job pass on to each other."""
+    from pyspark.serializers import CPickleSerializer
+
+    return CPickleSerializer()

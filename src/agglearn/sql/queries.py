@@ -5,7 +5,7 @@ then the sum of each label: what ``agglearn receive`` reads. A column is taken t
 schema knows it by; text may stand for anything that is not cut into bins.
 
 Or one query for all: the records are read and coded once, and every row names its features. GROUPING SETS
-would say the same; DuckDB and PostgreSQL take several times as long for them.
+would say the same; for hundreds of tables DuckDB and PostgreSQL take longer for them.
 """
 
 from __future__ import annotations
