@@ -54,8 +54,8 @@ def used_warnings(used: Mapping[str, Any]) -> Iterator[Note]:
             score if unsure else f"noise is {noise['share']:.0%} of what single features showed of the label"
         )
         yield Note(
-            f"this model may be no better than a constant: {why}; ask for fewer tables or coarser values with "
-            "the same noise",
+            f"this model may be no better than a constant: {why}; ask for fewer tables or coarser values "
+            "with the same noise",
             cause="no better than a constant",
         )
     if "undeclared" in used:
