@@ -12,6 +12,7 @@ import pytest
 
 import agglearn
 from agglearn import AgglearnError, MaxEntClassifier, write_report
+from agglearn.page.contents import report_contents
 from agglearn.page.write import MOST_BYTES
 from tests.browser import open_page, wait_for
 from tests.conftest import Cli
@@ -289,6 +290,25 @@ def test_a_model_too_large_for_the_calculator_says_so(
 
 
 # --- the command line -------------------------------------------------------------------------------------
+
+
+def test_private_tables_are_told_with_what_was_spent_and_what_is_not_promised() -> None:
+    pytest.importorskip("opendp")
+    from agglearn.privacy.api import aggregate_private
+    from agglearn.privacy.budget import PrivacyOptions
+
+    how = PrivacyOptions(epsilon=2.0, delta=1e-6, assume_public_schema=True)
+    made = aggregate_private(make_records(2000), "bought", how, positive="yes", exclude=["id"])
+    model = agglearn.fit(made.train, agglearn.FitSettings(chains=200, iterations=20))
+    facts = dict(report_contents(model, "a model", made.train)["facts"])
+    assert facts["Privacy"] == str(made.train.promise)
+    assert "ε = 2, δ = 1e-06 for one record" in facts["Privacy"]
+    assert "tables" in facts["Spent on"]
+    assert "gaussian" in facts["Spent on"]
+    assert "assumed" in facts["Not in the promise"]
+    exact = agglearn.aggregate(make_records(500), "bought", positive="yes", exclude=["id"])
+    model = agglearn.fit(exact, agglearn.FitSettings(chains=200, iterations=20))
+    assert "Privacy" not in dict(report_contents(model, "a model", exact)["facts"])
 
 
 def test_the_command_line_writes_a_report_judged_on_records(

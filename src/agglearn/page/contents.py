@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -101,9 +101,22 @@ def _facts(model: Model, tables: AggregatedData | None) -> list[list[str]]:
     ]
     if tables is not None:
         facts.append(["The tables", tables.summary])
+        facts.extend(_privacy(tables))
     if record.choice is not None:
         facts.append(["Penalties", f"chosen on held-out tables ({record.choice.folds} folds)"])
     return facts
+
+
+def _privacy(tables: AggregatedData) -> Iterator[list[str]]:
+    """What private tables promise, what was spent, and what the promise leaves out."""
+    promise = tables.promise
+    if promise is None:
+        return
+    yield ["Privacy", str(promise)]
+    spent = (f"{s.what} ({s.share:.0%}, {s.mechanism} noise of scale {s.scale:.4g})" for s in promise.spent)
+    yield ["Spent on", ", ".join(spent)]
+    if promise.schema == "assumed public":
+        yield ["Not in the promise", "vocabularies and bins, which are only assumed to be public"]
 
 
 def _noise(model: Model) -> str:
