@@ -30,6 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 from agglearn.runtime.compiled import njit
+from agglearn.runtime.random import scrambled
 from agglearn.runtime.threads import in_threads, thread_count
 from agglearn.schema.features import Codes
 from agglearn.schema.schema import Schema
@@ -63,7 +64,8 @@ class Sample:
     def add(self, codes: Codes) -> None:
         """Offer records, a column each."""
         keys = np.empty(codes.shape[1], np.uint64)
-        _keys_of(codes, keys)
+        _combined(codes, keys)
+        keys = scrambled(keys)
         if len(self._keys) == self._most:
             taken = keys <= self._keys[-1]
             keys, codes = keys[taken], codes[:, taken]
@@ -182,17 +184,12 @@ class _Information:
 
 
 @njit(nogil=True)
-def _keys_of(codes, to):  # type: ignore[no-untyped-def]
-    """A number for each combination of values: a polynomial of them, mixed as splitmix64 does."""
+def _combined(codes, to):  # type: ignore[no-untyped-def]
+    """A number for each combination of values: a polynomial of them."""
     to[:] = 0
     for f in range(codes.shape[0]):
         for i in range(to.size):
             to[i] = (to[i] + np.uint64(codes[f, i]) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
-    for i in range(to.size):
-        z = to[i]
-        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        to[i] = z ^ (z >> np.uint64(31))
 
 
 @njit(nogil=True)

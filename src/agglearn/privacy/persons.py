@@ -21,6 +21,7 @@ from agglearn.errors import InputError
 from agglearn.records.sources import Source
 from agglearn.runtime.memory import require
 from agglearn.runtime.progress import meter
+from agglearn.runtime.random import scrambled
 from agglearn.schema.columns import as_text, distinct
 from agglearn.schema.schema import require_columns
 
@@ -100,7 +101,7 @@ def chosen(persons: Hashes, max_records: int) -> npt.NDArray[np.bool_]:
     order = np.argsort(persons, kind="stable")
     ordinal = _places(persons[order])  # the how-manieth of its person, in the order of the records
     # The hash of a person is keyed, so nobody can foretell which of its records come first here.
-    lots = _mixed(persons[order] + ordinal.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15))
+    lots = scrambled(persons[order] + ordinal.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15))
     drawn = np.lexsort([lots, persons[order]])
     places = _places(persons[order][drawn])
     kept = np.zeros(len(persons), bool)
@@ -113,11 +114,3 @@ def _places(grouped: Hashes) -> npt.NDArray[np.int64]:
     starts = np.flatnonzero(np.append(True, grouped[1:] != grouped[:-1]))
     lengths = np.diff(np.append(starts, len(grouped)))
     return np.arange(len(grouped)) - np.repeat(starts, lengths)
-
-
-def _mixed(z: Hashes) -> Hashes:
-    """The finaliser of SplitMix64."""
-    with np.errstate(over="ignore"):
-        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        return z ^ (z >> np.uint64(31))

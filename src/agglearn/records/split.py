@@ -13,6 +13,7 @@ import numpy.typing as npt
 from agglearn.errors import InputError
 from agglearn.records.options import TRAIN, Split, TargetEncoding, check_split
 from agglearn.records.sources import Source
+from agglearn.runtime.random import scrambled
 
 _ENCODING = "(encoding)"  # the part that target encodings are learnt on
 
@@ -43,10 +44,7 @@ def assign(start: int, n: int, seed: int, shares: Mapping[str, float]) -> npt.ND
 def _assign(numbers: npt.NDArray[np.uint64], seed: int, shares: Mapping[str, float]) -> npt.NDArray[np.uint8]:
     with np.errstate(over="ignore"):  # the splitmix64 generator, as a function of (seed, record)
         z = numbers + np.uint64(seed % 2**64) * np.uint64(0x632BE59BD9B4E019)
-        z = (z + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
-        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        z ^= z >> np.uint64(31)
+        z = scrambled((z + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15))
     uniform = (z >> np.uint64(11)).astype(np.float64) * 2.0**-53
     bounds = np.cumsum(list(shares.values()))
     part = np.searchsorted(bounds, uniform, side="right") + 1

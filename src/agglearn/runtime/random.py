@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
+import numpy.typing as npt
 
 _GOLDEN = 0x9E3779B97F4A7C15
 _WORD = 2**64 - 1
@@ -84,8 +85,16 @@ def generator(seed: int, use: Use, *numbers: int) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(np.random.SeedSequence(seed, spawn_key=spawned)))
 
 
+def scrambled(z: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """The finaliser of SplitMix64: each number makes one that looks random."""
+    with np.errstate(over="ignore"):
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return z ^ (z >> np.uint64(31))
+
+
 def _scramble(z: int) -> int:
-    """The finaliser of SplitMix64 on Python integers, as the kernels have it compiled."""
+    """The same on Python integers, as the kernels have it compiled."""
     z &= _WORD
     z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _WORD
     z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _WORD
