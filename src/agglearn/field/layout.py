@@ -78,6 +78,12 @@ class Layout:
         """How many combinations each of :attr:`tied` stands for."""
         return np.array([cells.tied for cells in self.cells if cells.tied], np.float64)
 
+    @cached_property
+    def own(self) -> tuple[int, int]:
+        """How many tables, and cells of them, are not coarser ones of others, which stand at the end."""
+        tables = sum(cells.level == 0 for cells in self.cells)
+        return tables, int(self.offsets[tables])
+
     @property
     def n_features(self) -> int:
         return len(self.cards)

@@ -16,6 +16,7 @@ from agglearn.field.effects import Effects
 from agglearn.field.layout import Layout
 from agglearn.field.members import Members
 from agglearn.runtime.speech import option
+from agglearn.schema.features import Binned
 from agglearn.schema.schema import Schema
 from agglearn.tables.cells import Cells, SparseCells
 from agglearn.tables.data import AggregatedData
@@ -85,6 +86,8 @@ class Problem:
         Members of X that are known, where some are: their law is a better one than the field's.
     effects
         Where noise was taken out of the tables (:mod:`.denoise`): what is known of main effects.
+    ordered
+        How many codes of each feature are bins of a number, in order: the first ones; none where it is empty.
     """
 
     layout: Layout
@@ -97,6 +100,7 @@ class Problem:
     prior: Floats | None = None
     records: Members | None = None
     effects: Effects | None = None
+    ordered: tuple[int, ...] = ()
 
     @property
     def rate(self) -> float:
@@ -224,7 +228,21 @@ def make_problem(data: AggregatedData, label: str | None = None) -> Problem:
         d[part], c[part] = _scaled(table, k, data)
         if table.measured is not None:
             free[part] = table.measured.reshape(-1)
-    return Problem(layout, d, c, rows, positives, None if free.all() else free, _noise(data))
+    return Problem(
+        layout,
+        d,
+        c,
+        rows,
+        positives,
+        None if free.all() else free,
+        _noise(data),
+        ordered=ordered_codes(data.schema),
+    )
+
+
+def ordered_codes(schema: Schema) -> tuple[int, ...]:
+    """How many codes of each feature are bins of a number, in order."""
+    return tuple(len(f.cuts) + 1 if isinstance(f, Binned) else 0 for f in schema.features)
 
 
 def _noise(data: AggregatedData) -> TableNoise | None:

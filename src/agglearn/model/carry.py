@@ -56,6 +56,7 @@ def carry(model: Model, schema: Schema, label: str, problem: Problem, what: str)
     maps = [_old_codes(model.schema.feature(f.name), f) for f in schema.features]
     theta, mu = np.zeros(layout.n_cells), np.zeros(layout.n_cells)
     penalties = np.full(layout.n_tables, model.record.lambda_theta)
+    levels: dict[tuple[int, int], float] = {}
     old_tables = {scope: t for t, scope in enumerate(model.scopes)}
     for t, scope in enumerate(layout.scopes):
         names = tuple(schema.names[f] for f in scope)
@@ -63,6 +64,7 @@ def carry(model: Model, schema: Schema, label: str, problem: Problem, what: str)
         if old is None:
             continue
         penalties[t] = model.record.penalties[old]
+        levels |= {(t, level): found for (of, level), found in model.record.levels.items() if of == old}
         part, before = layout.part(t), model.layout.part(old)
         if layout.cells[t].apart and model.layout.cells[old].apart:
             found = [maps[f] for f in scope]
@@ -81,7 +83,7 @@ def carry(model: Model, schema: Schema, label: str, problem: Problem, what: str)
     new = new_values(model.schema, schema)
     gone = new_values(schema, model.schema)
     return Carried(
-        Warm(field, penalties, model.record.lambda_theta, _chains(model, problem, maps)), new, gone
+        Warm(field, penalties, model.record.lambda_theta, _chains(model, problem, maps), levels), new, gone
     )
 
 

@@ -13,7 +13,8 @@ from agglearn.errors import InputError, TableError
 from agglearn.field.field import Field
 from agglearn.field.kernels.score import Codes
 from agglearn.field.layout import Layout
-from agglearn.field.problem import Problem, make_problem, matching
+from agglearn.field.levels import Levels
+from agglearn.field.problem import Problem, make_problem, matching, ordered_codes
 from agglearn.model.explanation import Explainable, Explanation
 from agglearn.model.fit_report import FitReport
 from agglearn.model.record import FitRecord
@@ -63,6 +64,11 @@ class Model(Explainable):
     def layout(self) -> Layout:
         """Features, tables and the order of the cells."""
         return self.field.layout
+
+    @cached_property
+    def levels(self) -> Levels | None:
+        """The coarser tables that stood beside its tables, where any did."""
+        return Levels.of(self.layout, ordered_codes(self.schema)) if self.record.levels else None
 
     @property
     def tables(self) -> tuple[Scope, ...]:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from agglearn.field.layout import Layout
+from agglearn.field.levels import Levels
 from agglearn.field.problem import TableNoise
 from agglearn.runtime.declared import check_fields, finite, listed, mapping, text, whole
 from agglearn.train.loop import Fit
@@ -18,6 +19,8 @@ from agglearn.train.settings import FitSettings
 from agglearn.train.state import Iteration
 
 Floats = npt.NDArray[np.float64]
+
+_LEAST = 1e-300
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +37,9 @@ class FitRecord:
         The penalties it ended with; where each table has its own, what one for all would be.
     penalties
         λ_θ of each table.
+    levels
+        λ_θ of the coarser tables that stood beside them (:mod:`~agglearn.field.levels`), by the number of the
+        table and the level.
     mains
         How many of the tables, the last ones, are main effects that were added beside the tables given.
     stopped_because
@@ -70,6 +76,7 @@ class FitRecord:
     history: tuple[Iteration, ...]
     seconds: float
     used: Mapping[str, Any] = field(default_factory=dict)
+    levels: Mapping[tuple[int, int], float] = field(default_factory=dict)
 
     @classmethod
     def of_fit(
@@ -89,7 +96,8 @@ class FitRecord:
             chains=fit.engine.n_chains,
             lambda_theta=fit.state.lambda_theta,
             lambda_mu=fit.settings.fixed_mu,
-            penalties=fit.state.penalties,
+            penalties=fit.penalties,
+            levels=fit.level_penalties,
             mains=fit.problem.layout.n_tables - n_tables,
             stopped_because=fit.state.stopped_because,
             steps_halved=round(-np.log2(fit.state.step_scale)),
@@ -101,9 +109,16 @@ class FitRecord:
             used=used or {},
         )
 
-    def precision(self, layout: Layout) -> Floats:
-        """2λ_θ of each cell."""
-        return np.repeat(2 * self.penalties, layout.sizes)
+    def pull(self, theta: Floats, layout: Layout, levels: Levels | None) -> Floats:
+        """What the penalties pull each weight by."""
+        if levels is None:
+            return np.repeat(2 * self.penalties, layout.sizes) * theta
+        own = levels.split(theta, 0.5 / np.maximum(self.all_penalties(levels), _LEAST))[: layout.n_cells]
+        return np.repeat(2 * self.penalties, layout.sizes) * own
+
+    def all_penalties(self, levels: Levels) -> Floats:
+        """λ_θ of each table, and of the coarser ones behind them."""
+        return np.append(self.penalties, [self.levels.get(key, self.lambda_theta) for key in levels.keys])
 
     def to_json(self) -> dict[str, Any]:
         """All but the history and the seconds, which are not the same for the same seed, as JSON values."""
@@ -119,6 +134,7 @@ class FitRecord:
             "lambda_theta": self.lambda_theta,
             "lambda_mu": self.lambda_mu,
             "penalties": self.penalties.tolist(),
+            "levels": [[*key, penalty] for key, penalty in self.levels.items()],
             "mains": self.mains,
             "stopped_because": self.stopped_because,
             "steps_halved": self.steps_halved,
@@ -140,6 +156,12 @@ class FitRecord:
             chains=whole(document["chains"], "chains"),
             lambda_theta=float(finite(document["lambda_theta"], "lambda_theta", 0)),
             lambda_mu=float(finite(document["lambda_mu"], "lambda_mu", 0)),
+            levels={
+                (whole(t, "a table"), whole(level, "a level", 1)): float(finite(penalty, "a penalty", 0))
+                for t, level, penalty in (
+                    listed(entry, "a level", 3) for entry in listed(document.get("levels", []), "levels")
+                )
+            },
             penalties=np.array(
                 [finite(p, "a penalty", 0) for p in listed(document["penalties"], "penalties")], float
             ),

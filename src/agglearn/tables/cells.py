@@ -47,6 +47,8 @@ class Cells(ABC):
         How many buckets the combinations are hashed to, or 0 where they are not: what kernels ask.
     tied
         How many combinations share the last cell: 0 where none do, and it is a cell like the others.
+    level
+        How much coarser than another table's, of whose cells these are sums: 0 where they are a table's own.
     """
 
     shape: tuple[int, ...]
@@ -54,6 +56,7 @@ class Cells(ABC):
     dense: bool = False
     buckets: int = 0
     tied: int = 0
+    level: int = 0
 
     @property
     def size(self) -> int:

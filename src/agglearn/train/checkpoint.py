@@ -35,7 +35,7 @@ from agglearn.train.settings import FitSettings
 from agglearn.train.state import FitState, Iterates, Iteration
 
 FORMAT = "agglearn.checkpoint"
-VERSION = 5
+VERSION = 6
 _NAME, _FOLD, _CHOICE, _BLOCKS = "iteration-", "fold-", "choice", "blocks"
 _KEPT = 2  # the newest may be damaged by a dying disk: the one before it is there
 
@@ -186,6 +186,7 @@ def _write(target: Path, identity: dict[str, Any], engine: Engine, state: FitSta
                         "push": state.weights.push,
                         "intercept_seen": state.intercept_seen,
                         "step_scale": state.step_scale,
+                        "overlap": state.overlap,
                         "lambda_theta": state.lambda_theta,
                         "best_misfit": state.best_misfit,
                     }.items()
@@ -221,6 +222,7 @@ def _read(path: Path, manifest: dict[str, Any], layout: Layout, engine: Engine) 
         iteration=manifest["iteration"],
         ahead=manifest["ahead"],
         step_scale=scalars["step_scale"],
+        overlap=scalars["overlap"],
         best_misfit=scalars["best_misfit"],
         bad_iterations=manifest["bad_iterations"],
         theta_seen=seen["theta"],

@@ -21,12 +21,14 @@ import numpy as np
 import numpy.typing as npt
 
 from agglearn.field.engines.exact import open_exact
+from agglearn.field.engines.levelled import Levelled
 from agglearn.field.engines.local import open_local
 from agglearn.field.engines.mixture import open_mixture
 from agglearn.field.engines.protocol import Engine, EngineOptions, Opener
 from agglearn.field.engines.spark import open_spark
 from agglearn.field.field import Field
 from agglearn.field.heldout import score_heldout
+from agglearn.field.levels import Levels
 from agglearn.field.problem import Problem
 from agglearn.field.start import STARTS
 from agglearn.runtime.random import Numbers, Use
@@ -40,6 +42,7 @@ from agglearn.train.evidence import (
     is_last_round,
     is_round,
     known_mains,
+    overlap_of_steps,
     overlap_of_tables,
     set_penalties,
     since_round,
@@ -77,7 +80,7 @@ class Fit:
     """A fitted field, the engine with its chains, and how the fit went.
 
     The problem is what it was fitted to: where penalties are found by table, with main effects beside the
-    tables given.
+    tables given. Where there are levels, the state is over all of them, everything else over the tables.
     """
 
     problem: Problem
@@ -87,6 +90,20 @@ class Fit:
     engine: Engine
     state: FitState
     seconds: float
+    levels: Levels | None = None
+
+    @property
+    def penalties(self) -> Floats:
+        """λ_θ of each table."""
+        return self.state.penalties[: self.problem.layout.n_tables]
+
+    @property
+    def level_penalties(self) -> dict[tuple[int, int], float]:
+        """λ_θ of each coarser table, by the table it is of and its level."""
+        if self.levels is None:
+            return {}
+        behind = self.state.penalties[self.problem.layout.n_tables :].tolist()
+        return dict(zip(self.levels.keys, behind, strict=True))
 
     @property
     def iterations(self) -> int:
@@ -136,6 +153,32 @@ def begin(
     state = FitState(Iterates.at(begun, penalties, problem.prior), penalty, penalties)
     state.ahead = ROUND * ROUNDS  # its penalties are known, and its steps are short
     return engine, mu0, state
+
+
+def widen(
+    engine: Engine,
+    problem: Problem,
+    settings: FitSettings,
+    levels: Levels,
+    mu0: Floats,
+    state: FitState,
+    warm: Warm | None = None,
+) -> tuple[Engine, Problem, Floats, FitState]:
+    """Engine, problem, start and state with coarser tables beside the tables."""
+    wide = levels.widen(problem)
+    penalties = first_penalties(wide) if warm is None else warm.all_penalties(levels)
+    begun = levels.begin(state.weights.now, penalties, problem.prior)
+    weights = Iterates.at(begun, penalties, wide.prior)
+    begun_at = replace(state, weights=weights, penalties=penalties)
+    start = np.append(mu0, np.zeros(begun.mu.size - mu0.size))
+    return Levelled(engine, levels), wide, start, begun_at
+
+
+def levels_of(problem: Problem, settings: FitSettings) -> Levels | None:
+    """The coarser tables that stand beside those of a problem, where penalties are found by table."""
+    if not (settings.by_table and settings.training.levels and problem.ordered) or problem.noise is not None:
+        return None
+    return Levels.of(problem.layout, problem.ordered, problem.free)
 
 
 def _chains_at(iteration: int, full: int, growth: int) -> int:
@@ -209,6 +252,7 @@ def _find_penalties(problem: Problem, settings: FitSettings, state: FitState, n_
             penalties, state.lambda_theta = table_penalties(layout, found, noise)
             state.penalties = known_mains(problem, penalties)
             set_penalties(problem, weights, state.penalties)
+            state.overlap = overlap_of_steps(problem, weights)
             weights.velocity[:], weights.push = 0.0, 0.0
     elif state.iteration % _PENALTY_EVERY == 0:
         found = weigh(problem, weights, overlap(layout.n_tables))
@@ -219,7 +263,7 @@ def _find_penalties(problem: Problem, settings: FitSettings, state: FitState, n_
 
 
 def _steps(engine: Engine, settings: FitSettings, state: FitState) -> StepSettings:
-    t, tables, how = state.iteration, engine.layout.n_tables, settings.training
+    t, tables, how = state.iteration, engine.layout.own[0], settings.training
     if settings.by_table:  # new penalties are a new problem
         t = since_round(t + state.ahead)
     theta = max(how.first_step_theta / (1 + (t + state.ahead) / _STEP_HALVES), how.step_theta)
@@ -230,7 +274,7 @@ def _steps(engine: Engine, settings: FitSettings, state: FitState) -> StepSettin
     return StepSettings(
         lambda_mu=settings.fixed_mu,
         step_mu=state.step_scale * min(mu / tables, _LONGEST_STEP),
-        step_theta=state.step_scale * min(theta / tables, _LONGEST_STEP),
+        step_theta=state.step_scale * min(theta / (state.overlap or tables), _LONGEST_STEP),
         momentum=how.momentum,
         lag=how.lag,
         rescaled=how.gradient == "rescaled",
@@ -270,11 +314,11 @@ def _look_at_predictions(engine: Engine, settings: FitSettings, state: FitState,
     state.intercept_seen = weights.intercept_mean
 
 
-def _score_on(valid: Problem, engine: Engine, state: FitState, stops: bool) -> None:
+def _score_on(valid: Problem, engine: Engine, state: FitState, stops: bool, levels: Levels | None) -> None:
     """Put the score of the averaged weights on held-out tables into the history, and stop if that is due."""
     field = state.weights.mean
-    law = engine.population(field) if valid.records is None else valid.records
-    score = score_heldout(valid, law, field)
+    law = engine.population(field).over(valid.layout) if valid.records is None else valid.records
+    score = score_heldout(valid, law, field if levels is None else levels.fold_field(field))
     state.history[-1] = replace(state.history[-1], valid_nllh=score.nllh, valid_nllh_se=score.nllh_se)
     scores = [entry.valid_nllh for entry in state.history if entry.valid_nllh is not None]
     # Scores share most of their error, but not that of the chains: one that is a little lower says nothing.
@@ -323,12 +367,15 @@ def fit(
         problem = with_mains(problem)
         valid = None if valid is None else with_mains(valid).over(problem.layout)
     storage = None if checkpoints is None else checkpoints.storage
-    engine, mu0, state = begin(problem, settings, threads, part, warm, storage)
+    inner, mu0, state = begin(problem, settings, threads, part, warm, storage)
+    engine, wide, levels = inner, problem, levels_of(problem, settings)
+    if levels is not None:
+        engine, wide, mu0, state = widen(inner, problem, settings, levels, mu0, state, warm)
     if checkpoints is not None:
-        state = checkpoints.resume(problem, settings, engine, state)
-    for _ in advance(engine, mu0, problem, settings, state, threads):
+        state = checkpoints.resume(wide, settings, engine, state)
+    for _ in advance(engine, mu0, wide, settings, state, threads):
         if valid is not None and (state.iteration % _SCORE_EVERY == 0 or state.stopped_because):
-            _score_on(valid, engine, state, stop_by_valid)
+            _score_on(valid, engine, state, stop_by_valid, levels)
         if on_iteration is not None:
             on_iteration(state)
         if checkpoints is not None:
@@ -336,9 +383,10 @@ def fit(
     return Fit(
         problem=problem,
         settings=settings,
-        field=state.weights.mean,
+        field=state.weights.mean if levels is None else levels.fold_field(state.weights.mean),
         mu0=mu0,
-        engine=engine,
+        engine=inner,
         state=state,
         seconds=time.perf_counter() - began,
+        levels=levels,
     )

@@ -73,7 +73,8 @@ def told_apart(layout: Layout, t: int) -> list[int]:
 
 def is_main(layout: Layout, t: int) -> bool:
     """Whether a table tells of one feature alone."""
-    return layout.cells[t].apart and len(told_apart(layout, t)) <= 1
+    cells = layout.cells[t]
+    return (cells.apart or cells.level > 0) and len(told_apart(layout, t)) <= 1
 
 
 def _shown_by(problem: Problem, f: int) -> list[int]:

@@ -22,7 +22,7 @@ _PRIORS = ("tables", "single")
 _LAWS = ("auto", "one", "apart")
 _LAMBDA_MU = 0.1  # better by 0.0006 than 1 on five splits of Adult (docs/method.md)
 _ROWS_A_CHAIN = 3.0  # averaging over iterations makes a chain worth many records (docs/paper.md, chains)
-_FIRST_VERSION = {"prior": "single", "law": "one", "momentum": 0.0, "lag": 1.0}
+_FIRST_VERSION = {"prior": "single", "law": "one", "momentum": 0.0, "lag": 1.0, "levels": False}
 _FEWEST_CHAINS, _MOST_CHAINS = 10_000, 1_000_000
 
 
@@ -38,7 +38,8 @@ class TrainingSettings:
         Length of a step on μ, in units of 1/tables: it starts at the first and shrinks like 1/iteration down
         to the second.
     first_step_theta, step_theta
-        The same on θ.
+        The same on θ, in units of 1/overlap: how many weights move a record's log-odds at once, each counted
+        by the share of its curvature that is not penalty (:func:`.evidence.overlap_of_steps`).
     momentum
         How much of θ's last move is made again.
     lag
@@ -62,6 +63,9 @@ class TrainingSettings:
     prior
         Where λ_θ is to be found: ``tables`` finds one for each table, with main effects beside them
         (:mod:`.evidence`), ``single`` one for all (:mod:`.penalty`). A λ_θ that is given is the same for all.
+    levels
+        Whether coarser tables stand beside those of binned features (:mod:`agglearn.field.levels`), where a
+        penalty is found for each table.
     strength
         What the penalties that are found by table are multiplied by, such as held-out tables would have it.
     exact_up_to, proposals
@@ -83,6 +87,7 @@ class TrainingSettings:
     start: str = "tree"
     averaging: bool = True
     prior: str = "tables"
+    levels: bool = True
     strength: float = 1.0
     exact_up_to: int = 100
     proposals: int = 2

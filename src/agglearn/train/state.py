@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import field as dataclass_field
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy.typing as npt
 from agglearn.field.field import Field
 from agglearn.field.kernels.score import Codes
 from agglearn.field.layout import Layout
+from agglearn.field.levels import Levels
 from agglearn.field.start import GivenChains, Start, tree_start
 from agglearn.runtime.declared import check_fields
 from agglearn.runtime.random import Numbers
@@ -165,12 +167,20 @@ class Warm:
         λ_θ of each table, and what one for all would be.
     chains
         Its chains, a row for each feature; None where it kept none.
+    levels
+        λ_θ of its coarser tables, by table and level.
     """
 
     field: Field
     penalties: Floats
     lambda_theta: float
     chains: Codes | None
+    levels: Mapping[tuple[int, int], float] = dataclass_field(default_factory=dict)
+
+    def all_penalties(self, levels: Levels) -> Floats:
+        """λ_θ of each table and of each coarser one; those that are new have the usual one."""
+        behind = [self.levels.get(key, self.lambda_theta) for key in levels.keys]
+        return np.append(self.penalties, behind)
 
     def start(
         self, layout: Layout, d: npt.NDArray[np.floating], rows: float, n_chains: int, numbers: Numbers
@@ -187,7 +197,8 @@ class Warm:
 class FitState:
     """All that training knows after some iterations, chains apart.
 
-    ``ahead`` are the iterations that an earlier fit is taken to have done before.
+    ``ahead`` are the iterations that an earlier fit is taken to have done before; ``overlap`` is by what
+    steps on θ are divided, 0 for the number of tables.
     """
 
     weights: Iterates
@@ -196,9 +207,10 @@ class FitState:
     iteration: int = 0
     ahead: int = 0
     step_scale: float = 1.0
+    overlap: float = 0.0
     best_misfit: float = np.inf
     bad_iterations: int = 0
-    theta_seen: Floats = field(default_factory=lambda: np.zeros(0))
+    theta_seen: Floats = dataclass_field(default_factory=lambda: np.zeros(0))
     intercept_seen: float = 0.0
     stopped_because: str | None = None
-    history: list[Iteration] = field(default_factory=list)
+    history: list[Iteration] = dataclass_field(default_factory=list)

@@ -86,7 +86,7 @@ def _step(  # type: ignore[no-untyped-def]
     mu, theta, mu_mean, theta_mean, theta_law, velocity, d_run, c_run, mu0, d, c, d_hat, c_hat, free,
     precision, prior,
     lambda_mu, step_mu, step_theta, momentum, lag, rescaled, flat_mu, flat_theta, memory, mean_weight,
-    spread, sums, worker, workers,
+    spread, own, sums, worker, workers,
 ):  # fmt: skip
     cells = mu.size
     for chunk in range(worker, sums.shape[0], workers):
@@ -111,7 +111,7 @@ def _step(  # type: ignore[no-untyped-def]
                 chi2 += gap_d * gap_d / max(d[k], 1.0)
                 seen += 1.0
             if free.size == 0 or free[k]:
-                if h_mu > 0.0:
+                if h_mu > 0.0 and k < own:
                     norm_mu += g_mu * g_mu / h_mu
                     mu[k] -= min(max(step_mu * g_mu / h_mu, -LARGEST_MOVE), LARGEST_MOVE)
                 if h_theta > 0.0:
@@ -178,6 +178,7 @@ def step(
         settings.rate_memory,
         settings.mean_weight,
         _spread(expected.spread, problem),
+        problem.layout.own[1],
     )
     workers = max(1, min(threads, len(sums)))
     in_threads(workers, lambda worker: _step(*arrays, *numbers, sums, worker, workers))

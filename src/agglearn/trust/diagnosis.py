@@ -67,7 +67,7 @@ def diagnose(
         problem,
         seen.tallies[0],
         fitted.schema,
-        pull=fitted.record.precision(fitted.layout) * fitted.field.theta,
+        pull=fitted.record.pull(fitted.field.theta, fitted.layout, fitted.levels),
         inflation=1.0 if own_tables else 1 + problem.rows / fitted.rows,
     )[: len(fitted.tables)]  # main effects are margins of these
     found: tuple[TableMisfit, ...] = ()

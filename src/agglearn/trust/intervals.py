@@ -45,6 +45,7 @@ from agglearn.field.field import Field
 from agglearn.field.information import Information
 from agglearn.field.kernels.score import Codes
 from agglearn.field.layout import Layout
+from agglearn.field.levels import Levels, WidePopulation
 from agglearn.field.population import Chains, Population, Shifts, with_intercept
 from agglearn.field.problem import TableNoise
 from agglearn.field.states import MOST_STATES
@@ -189,7 +190,10 @@ def model_posterior(
         "threads": threads,
     }
     if record.settings.by_table:
-        return posterior_by_table(drawn, model.field, model.rows, record.penalties, **options)
+        penalties, levels = record.penalties, model.levels
+        if levels is not None:
+            penalties = record.all_penalties(levels)
+        return posterior_by_table(drawn, model.field, model.rows, penalties, levels=levels, **options)
     return posterior(drawn, model.field, model.rows, record.lambda_theta, prior=model.prior, **options)
 
 
@@ -260,13 +264,14 @@ def posterior_by_table(
     rows: float,
     penalties: Floats,
     *,
+    levels: Levels | None = None,
     noise: TableNoise | None = None,
     left_to_go: float = 0.0,
     draws: int | None = None,
     seed: int = 0,
     threads: int | None = None,
 ) -> Posterior:
-    """The same of a fit that found a penalty for each table.
+    """The same of a fit that found a penalty for each table, and for the coarser ones beside them.
 
     These penalties are the prior, learnt from the tables: the fit is the centre, and the weights are off it
     by (I + R)⁻¹(u + √R·z), R the precision of each cell. What training left undone is a gradient of
@@ -274,9 +279,13 @@ def posterior_by_table(
     matter then: the fit has been pulled there.
     """
     _require_penalty(float(penalties.min(initial=np.inf)))
-    layout = field.layout
+    layout, at = field.layout, field
+    if levels is not None:
+        layout, population = levels.wide, WidePopulation(population, levels)
+        more = np.zeros(layout.n_cells - field.theta.size)
+        at = replace(field, layout=layout, mu=np.append(field.mu, more), theta=np.append(field.theta, more))
     draws, width = _affordable(layout, _members(population), draws)
-    at_fit = Information(population, field, rows, thread_count(threads))
+    at_fit = Information(population, at, rows, thread_count(threads))
     normals = Normals(seed, Use.POSTERIOR, _noise_of_cells(at_fit, noise))
     precision = np.repeat(2 * penalties, layout.sizes)
     pull = np.sqrt(precision).astype(np.float32)[:, None]
@@ -288,10 +297,13 @@ def posterior_by_table(
         kept[:, some.start : some.stop] = at_fit.solve(
             right, precision, _TOLERANCE, free=_untied(layout), shared=True
         )
-    seen = Chains(layout, population.some(_JUDGED), threads=thread_count(threads))
+    if levels is not None:
+        kept = with_intercept(levels.fold(kept[:-1]), kept[-1])
+    seen = Chains(field.layout, population.some(_JUDGED), threads=thread_count(threads))
     undone = left_to_go**2 / float(mean_square(seen, kept).mean())
     kept *= np.float32(np.sqrt(1 + undone))
-    common = float(np.average(2 * penalties, weights=layout.sizes))
+    own = slice(field.layout.n_tables)
+    common = float(np.average(2 * penalties[own], weights=field.layout.sizes))
     return Posterior(field, field, kept, common, undone)
 
 

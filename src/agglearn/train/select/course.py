@@ -9,6 +9,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from agglearn.field.engines.levelled import Levelled
 from agglearn.field.engines.protocol import State
 from agglearn.field.field import Field
 from agglearn.field.heldout import Difference, compare_heldout
@@ -17,6 +18,7 @@ from agglearn.field.population import Population
 from agglearn.runtime.random import Numbers, Use
 from agglearn.runtime.threads import thread_count
 from agglearn.train.checkpoint import Checkpoints
+from agglearn.train.evidence import overlap_of_steps
 from agglearn.train.loop import advance, fit
 from agglearn.train.mains import with_mains
 from agglearn.train.select.folds import Fold
@@ -100,8 +102,12 @@ class Course:
         self._engine, self._mu0, self._train = first.engine, first.mu0, first.problem
         mains = self._train.layout.n_tables > fold.valid.layout.n_tables
         self._valid = (with_mains(fold.valid) if mains else fold.valid).over(self._train.layout)
+        self._levels = first.levels
+        if self._levels is not None:
+            self._engine = Levelled(first.engine, self._levels)
+            self._train = self._levels.widen(first.problem)
         # On the way tables keep their penalties beside one another: one number moves all of them.
-        self._relative = np.ones(first.problem.layout.n_tables)
+        self._relative = np.ones(self._train.layout.n_tables)
         if settings.by_table:
             self._relative = first.state.penalties / first.state.lambda_theta
         self.start = self._arrive(first.state)
@@ -134,6 +140,7 @@ class Course:
         self._engine.set_state(at.chains)
         penalties = lambda_theta * self._relative
         state = FitState(at.weights(penalties), lambda_theta, penalties)
+        state.overlap = overlap_of_steps(self._train, state.weights)
         settings = replace(
             self._settings,
             lambda_theta=lambda_theta,
@@ -170,5 +177,8 @@ class Course:
     def compare(self, at: Station, other: Station, judge: Station) -> Difference:
         """How much better one place is than another on the held-out tables, by the chains of a third."""
         self.work += _JUDGING_WORK * self._iteration_work
-        law = judge.judges if self._valid.records is None else self._valid.records
-        return compare_heldout(self._valid, law, at.field, other.field)
+        law = judge.judges.over(self._valid.layout) if self._valid.records is None else self._valid.records
+        return compare_heldout(self._valid, law, self._folded(at.field), self._folded(other.field))
+
+    def _folded(self, field: Field) -> Field:
+        return field if self._levels is None else self._levels.fold_field(field)
