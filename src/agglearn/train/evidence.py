@@ -160,13 +160,17 @@ def overlap_of_tables(layout: Layout) -> float:
     return float(np.sqrt(overlap(int((own & ~_is_main(layout)).sum()))))
 
 
-def overlap_of_steps(problem: Problem, weights: Iterates) -> float:
-    """How many weights move a record's log-odds at once: in the mean over records, Σ_t h/(h + ρ)."""
+def overlap_of_steps(problem: Problem, weights: Iterates, noise: float = 1.0) -> float:
+    """How many weights move a record's log-odds at once: in the mean over records, Σ_t h/(h + ρ).
+
+    Penalties that are heavier for the noise of the chains allow no longer steps, as these would follow it.
+    There are never more than tables: coarser ones move with them.
+    """
     rate = problem.rate
     told = problem.d * rate * (1 - rate)
     bend = told + weights.precision
     shares = np.divide(told, bend, out=np.zeros_like(told), where=bend > 0)
-    return float(problem.d @ shares) / problem.rows
+    return min(noise * float(problem.d @ shares) / problem.rows, problem.layout.own[0])
 
 
 def weigh(problem: Problem, weights: Iterates, kappa: float) -> Evidence:

@@ -252,7 +252,7 @@ def _find_penalties(problem: Problem, settings: FitSettings, state: FitState, n_
             penalties, state.lambda_theta = table_penalties(layout, found, noise)
             state.penalties = known_mains(problem, penalties)
             set_penalties(problem, weights, state.penalties)
-            state.overlap = overlap_of_steps(problem, weights)
+            state.overlap = overlap_of_steps(problem, weights, noise)
             weights.velocity[:], weights.push = 0.0, 0.0
     elif state.iteration % _PENALTY_EVERY == 0:
         found = weigh(problem, weights, overlap(layout.n_tables))
