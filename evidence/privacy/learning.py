@@ -65,7 +65,7 @@ def measure(name: str, epsilon: float, seed: int, config: Sizes) -> Value:
     """The field and Naive Bayes from the same private tables."""
     parts = sets.split(name, seed, config.part)
     bins = budgets.bins(parts, epsilon)
-    private = simulate(parts.aggregate(parts.whole, bins=bins), epsilon, DELTA, seed=seed)
+    private = simulate(parts.aggregate(parts.whole, bins=bins, tables="pairs"), epsilon, DELTA, seed=seed)
     codes = private.schema.encode(parts.test)
     positive = private.schema.encode_labels(parts.test)[0] == 1
     began = time.perf_counter()

@@ -176,7 +176,7 @@ def widen(
 
 def levels_of(problem: Problem, settings: FitSettings) -> Levels | None:
     """The coarser tables that stand beside those of a problem, where penalties are found by table."""
-    if not (settings.by_table and settings.training.levels and problem.ordered) or problem.noise is not None:
+    if not (settings.by_table and settings.training.levels and problem.ordered):
         return None
     return Levels.of(problem.layout, problem.ordered, problem.free)
 
