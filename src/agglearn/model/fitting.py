@@ -16,6 +16,7 @@ from agglearn.field.heldout import score_heldout
 from agglearn.field.kernels.score import Codes
 from agglearn.field.members import Members
 from agglearn.field.problem import Problem, make_problem
+from agglearn.field.strength import weight_variances
 from agglearn.model.carry import carry, with_prior
 from agglearn.model.given import CodedRecords, code_features, tables_of, with_records
 from agglearn.model.model import Model
@@ -143,7 +144,12 @@ def fit(
             "nllh": float(score.nllh),
             "nllh_se": float(score.nllh_se),
         }
-        record = replace(record, tables=own.fingerprint, used={**record.used, "noise": noise})
+        record = replace(
+            record,
+            tables=own.fingerprint,
+            used={**record.used, "noise": noise},
+            variances=weight_variances(given_tables, fitted.problem),
+        )
     odd = undeclared_noise(whole)
     if odd is not None:
         record = replace(record, used={**record.used, "undeclared": asdict(odd)})
