@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -33,9 +34,9 @@ def test_the_strength_of_interactions_is_found_whatever_the_noise(sigma: float) 
         s = interaction_variance(given, denoised(given))
         assert s is not None
         found.append(s)
-    # Weights have variance 0.09. An interaction shows in tables that share a feature with its own, as features
-    # depend on each other: up to twice that was seen. A fit to the tables relieved of noise has hardly any
-    # weights left at σ = 60.
+    # Weights have variance 0.09. An interaction shows in tables that share a feature with its own, as
+    # features depend on each other: up to twice that was seen. A fit to the tables relieved of
+    # noise has hardly any weights left at σ = 60.
     assert 0.05 < np.mean(found) < 0.2
 
 
@@ -43,7 +44,8 @@ def test_interactions_that_are_not_there_are_found_weak() -> None:
     known = random_field(1, CARDS, (0.2, 0.0))
     given = noisy(known.problem(20_000, 1), 5.0, 1)
     s = interaction_variance(given, denoised(given))
-    assert s is not None and s < 0.01
+    assert s is not None
+    assert s < 0.01
 
 
 def test_where_noise_hides_everything_weights_may_be_of_any_strength() -> None:
@@ -58,7 +60,9 @@ def test_main_effects_are_spread_over_the_tables_where_none_is_left_to_them() ->
     clean = denoised(given)
     variances = weight_variances(given, clean)
     s = interaction_variance(given, clean)
-    assert variances is not None and s is not None and clean.effects is not None
+    assert variances is not None
+    assert s is not None
+    assert clean.effects is not None
     each = clean.effects.variances
     for (f, g), variance in zip(given.layout.scopes, variances, strict=True):
         assert variance == pytest.approx(s + (each[f] + each[g]) / 4)  # every feature is in four tables
@@ -70,11 +74,12 @@ def test_tables_without_pairs_tell_of_no_interaction() -> None:
     assert weight_variances(given, denoised(given)) is None
 
 
-def test_a_model_of_noisy_tables_keeps_the_strength_of_its_weights(tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_a_model_of_noisy_tables_keeps_the_strength_of_its_weights(tmp_path: Path) -> None:
     data = with_noise(random_tables(rows=2000), "gaussian", 5.0, 5.0)
     model = agglearn.fit(data, agglearn.FitSettings(iterations=20, chains=500))
     variances = model.record.variances
-    assert variances is not None and len(variances) == model.layout.n_tables
+    assert variances is not None
+    assert len(variances) == model.layout.n_tables
     save_model(model, tmp_path / "a.model")
     assert load_model(tmp_path / "a.model").record.variances == pytest.approx(variances)
     exact = agglearn.fit(random_tables(rows=2000), agglearn.FitSettings(iterations=20, chains=500))

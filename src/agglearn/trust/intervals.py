@@ -25,9 +25,9 @@ Steps along the gradient are short where the tables tell least, so what is left 
 the draws of a law with precision 2λ, of mean square s̄²: the gradient left over is N(0, κ(I + 2λ)), κ =
 u²/s̄², and is added to u − ρθ.
 
-**Noisy tables.** A fit to tables that noise was taken out of has weights near 0 where the noise hid them, and
-penalties that follow; a law made of these would shrink as noise grows. Instead the prior N(0, s) of each table
-is learnt from the noisy tables when the model is fitted (:mod:`~agglearn.field.strength`), and what the
+**Noisy tables.** A fit to tables that noise was taken out of has weights near 0 where the noise hid them,
+and penalties that follow; a law made of these would shrink as noise grows. Instead the prior N(0, s) of each
+table is learnt from the noisy tables when the model is fitted (:mod:`~agglearn.field.strength`), and what the
 tables tell is lessened by their noise: a cell's r = hθ + N(0, h + ν) tells h²/(h + ν) = h/f of its weight,
 f = 1 + ν/h, so I becomes f^(−½)·I·f^(−½). The draws are then √f·(I + f/s)⁻¹(u + √(f/s)·z), which goes to the
 law above as the noise goes to 0 and to the prior as it grows.
@@ -338,7 +338,7 @@ def posterior_of_noisy(
 def _draws(
     information: Information, precision: Floats, sigma: Floats, draws: int, width: int, seed: int
 ) -> Shifts:
-    """Draws of (I + R)⁻¹(u + √R·z), R the precision of each cell and σ the noise on what tables tell of it."""
+    """Draws of (I + R)⁻¹(u + √R·z), R the precision of each cell, σ the noise on what tables tell of it."""
     layout, normals = information.field.layout, Normals(seed, Use.POSTERIOR, sigma)
     pull = np.sqrt(precision).astype(np.float32)[:, None]
     kept = np.empty((layout.n_cells + 1, draws), np.float32)
