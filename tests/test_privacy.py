@@ -565,6 +565,38 @@ def test_bad_input_writes_nothing_and_spends_nothing(
     assert written() == before
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--epsilon", "0", "--delta", "1e-6", "--public", "public.json"), "must be a number above 0"),
+        (("--epsilon", "1", "--delta", "0.001", "--public", "public.json"), "not below one in the number of"),
+        (("--epsilon", "1", "--delta", "1e-6"), "nothing public is known of it"),
+        (("--epsilon", "1", "--delta", "1e-6", "--schema", "public.json"), "does not say that the schema is"),
+        (
+            ("--epsilon", "1", "--delta", "1e-6", "--public", "public.json", "--total-epsilon", "0.5"),
+            "the budget is spent",
+        ),
+        (
+            ("--epsilon", "1", "--delta", "1e-6", "--public", "public.json", "--max-records", "3"),
+            "--max-records needs --person",
+        ),
+        (
+            ("--epsilon", "1", "--delta", "1e-6", "--public", "public.json", "--person", "nobody"),
+            "nobody",
+        ),
+    ],
+)
+def test_records_that_cannot_be_released_so_leave_nothing_behind(
+    shop: Path, run_cli: Any, options: tuple[str, ...], message: str
+) -> None:
+    before = written()
+    run = run_cli("aggregate", "shop.csv", *FILE, "-o", "p.agg", *options)
+    assert run.code == 2
+    assert message in run.err
+    assert len(run.err.splitlines()) == 1
+    assert written() == before  # no tables, and no ledger
+
+
 def test_noise_is_not_put_on_twice(shop: Path, run_cli: Any) -> None:
     run_cli("aggregate", "shop.csv", *FILE, "-o", "p.agg", "--public", "public.json", *BUDGET)
     run = run_cli("noise", "p.agg", "-o", "q.agg", *BUDGET, "--public", "public.json")

@@ -12,5 +12,5 @@ What can be learnt from private tables, whether the noise on released numbers ha
 drawing it takes.
 `python -m evidence privacy` runs what has not been run yet, and writes this page from what is stored.
 """,
-    modules=("learning", "rivals", "synthetic", "intervals", "law", "audit", "cost"),
+    modules=("learning", "rivals", "synthetic", "challenge", "intervals", "law", "audit", "cost"),
 )
