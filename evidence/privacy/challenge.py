@@ -1,5 +1,5 @@
 """The simulated ads log with noise as in the published challenge: all pairs of 19 features of up to 500 values,
-a sum of Gaussian noise of standard deviation 17 on every count and every sum of clicks. *By default* is the
+Gaussian noise of standard deviation 17 on every count and every sum of clicks (*Ads, low*: 12 of up to 30). *By default* is the
 fit that chooses everything itself; *by hand* are fits with one penalty λ_θ for all tables, the best of which
 is chosen on the test records, which nobody could.
 """
@@ -48,7 +48,13 @@ def cells(config: Sizes) -> list[Cell]:
     return [
         Cell(
             f"{name}-seed{seed}-{'default' if penalty is None else f'{penalty:g}'}",
-            {"data": name, "seed": seed, "part": asdict(config.part), "lambda_theta": penalty, "sigma": SIGMA},
+            {
+                "data": name,
+                "seed": seed,
+                "part": asdict(config.part),
+                "lambda_theta": penalty,
+                "sigma": SIGMA,
+            },
             partial(measure, name, seed, config.part, penalty),
         )
         for seed in range(config.seeds)
