@@ -1,7 +1,7 @@
-"""The simulated ads log with noise as in the published challenge: all pairs of 19 features of up to 500 values,
-Gaussian noise of standard deviation 17 on every count and every sum of clicks (*Ads, low*: 12 of up to 30). *By default* is the
-fit that chooses everything itself; *by hand* are fits with one penalty λ_θ for all tables, the best of which
-is chosen on the test records, which nobody could.
+"""The simulated ads log with noise as in the published challenge: Gaussian noise of standard deviation 17 on
+every count and every sum of clicks of all pairs, of 12 features with up to 30 values (*Ads, low*) or of 19
+with up to 500 (*Ads, high*). *By default* is the fit that chooses everything itself; *by hand* are fits with
+one penalty λ_θ for all tables, the best of which is chosen on the test records, which nobody could.
 """
 
 from __future__ import annotations

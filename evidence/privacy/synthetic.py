@@ -194,14 +194,16 @@ def _logistic(records: Codes, test: Codes, cards: tuple[int, ...]) -> Floats:
 
 
 def section(results: Results, images: Path) -> list[str]:
-    """NLLH of each, with its spread."""
-    rows = []
+    """NLLH of each, with its spread, beside the field's on the same splits with the same noise."""
+    from evidence.privacy import SUBJECT
+
+    fields, rows = SUBJECT.results("learning"), []
     for name in NAMES:
         for epsilon in EPSILONS:
-            found = list(results.starting(f"{name}-epsilon{epsilon:g}-").values())
+            found = results.starting(f"{name}-epsilon{epsilon:g}-")
             if found:
                 title = f"{sets.SETS[name].title}, ε = {epsilon:g}"
-                rows.append(
-                    [title, str(len(found)), *(spread([one[m]["nllh"] for one in found]) for m in MODELS)]
-                )
-    return table(["", "runs", *MODELS.values()], rows)
+                own = [fields[run]["field"]["nllh"] for run in found if run in fields]
+                scores = [[one[model]["nllh"] for one in found.values()] for model in MODELS]
+                rows.append([title, str(len(found)), *(spread(s) if s else "–" for s in (own, *scores))])
+    return table(["", "runs", "field", *MODELS.values()], rows)
