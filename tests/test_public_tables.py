@@ -16,6 +16,7 @@ from agglearn.errors import InputError
 from agglearn.field.layout import Layout
 from agglearn.field.problem import Problem, TableNoise
 from agglearn.field.public import PublicTable, with_public
+from agglearn.model.format import load_model
 from agglearn.tables.data import AggregatedData
 from tests.conftest import Cli
 from tests.fields import KnownField, columns, pairs, random_field, tables_of, with_noise
@@ -61,7 +62,9 @@ def test_one_cell_is_told_as_two_normal_measurements_are_put_together() -> None:
 @pytest.mark.parametrize("classes", [False, True], ids=["numbers", "classes"])
 @pytest.mark.parametrize("scope", [(0,), (2,), (0, 2)], ids=str)
 def test_counts_come_nearer_to_the_exact_ones(scope: tuple[int, ...], classes: bool) -> None:
-    before, after, weights = [], [], []
+    before: list[float] = []
+    after: list[float] = []
+    weights: list[float] = []
     for seed in range(10):
         field = random_field(seed, CARDS)
         exact = field.problem(ROWS, seed)
@@ -76,7 +79,7 @@ def test_counts_come_nearer_to_the_exact_ones(scope: tuple[int, ...], classes: b
                 for t, own in enumerate(problem.layout.scopes)
                 if set(scope) <= set(own)
             ]
-            found.append(np.mean(np.square(np.mean(away, axis=0))))
+            found.append(float(np.mean(np.square(np.mean(away, axis=0)))))
     # Inverse-variance weights leave 1 − K of the squared error; ± 0.1 of it over ten fields.
     assert np.mean(weights) > 0.5
     assert np.mean(after) < (1 - np.mean(weights) + 0.25) * np.mean(before)
@@ -151,7 +154,7 @@ def test_the_command_line_takes_a_file_of_margins(
     done = run_cli("fit", tmp_path / "a.agg", "--public-tables", tmp_path / "census.csv", *short)
     assert done.code == 0, done.err
     assert "30,000" in done.out
-    [used] = agglearn.load(tmp_path / "a.model").record.used["public"]
+    [used] = load_model(tmp_path / "a.model").record.used["public"]
     assert (used["scope"], used["rows"]) == ("f0", 30_000)
 
 

@@ -3,10 +3,10 @@ the budget, noise on negatives and positives, taken out again before the fit. Bi
 public, as they are for all models here. The field is beside Naive Bayes from the same noisy tables (with
 noise taken out, by frequencies), models that look at the records under the same (ε, δ = 10⁻⁶; see *Rivals*),
 records drawn from private laws (*Synthetic records*), and what was asked for: the figures of an earlier
-recipe on one split, and more on Adult and Bank. *Exact tables* is the field by default without noise, on the same
-splits ([the zoo](zoo.md)). NLLH on test records, means over splits and noise drawn anew, ± their standard
-deviation; noise is simulated with the law and the scale of a release. A rival is compared with the field on
-the same splits; where it was run on fewer of them, the field's mean over those stands behind its own.
+recipe on one split, and more on Adult and Bank. *Exact tables* is the field by default without noise, on the
+same splits ([the zoo](zoo.md)). NLLH on test records, means over splits and noise drawn anew, ± their
+standard deviation; noise is simulated with the law and the scale of a release. A rival is compared with the
+field on the same splits; where it was run on fewer of them, the field's mean over those stands behind it.
 """
 
 from __future__ import annotations

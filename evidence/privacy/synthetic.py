@@ -84,8 +84,8 @@ def mixture(
 ) -> Codes:
     """Records of a mixture of products that is fitted to noisy tables of features with the label."""
     mbi = _mbi()
-    import optax  # type: ignore
-    from mbi.extensions import MixtureOfProductsEstimator  # type: ignore
+    import optax
+    from mbi.extensions import MixtureOfProductsEstimator
 
     label = len(cards) - 1
     measured = [
@@ -163,10 +163,10 @@ def _mbi() -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of settings that are set below
             import jax
-            import mbi  # type: ignore
+            import mbi
     except ImportError:
         raise InputError("mbi is not installed: pip install mbi") from None
-    jax.config.update("jax_enable_x64", True)  # type: ignore
+    jax.config.update("jax_enable_x64", True)
     return mbi
 
 
