@@ -19,7 +19,9 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
 
+from agglearn import plan
 from agglearn.aggregation.api import aggregate
+from agglearn.aggregation.options import AggregateOptions
 from agglearn.errors import InputError, MissingExtraError, SchemaError, StoreError, TableError
 from agglearn.privacy import learn
 from agglearn.privacy.api import aggregate_private, release_tables
@@ -34,6 +36,7 @@ from agglearn.tables.check import check
 from agglearn.tables.data import AggregatedData, merge
 from agglearn.tables.format import load, save, save_schema
 from agglearn.tables.promise import Promise, Spending
+from agglearn.train.settings import FitSettings
 from tests.records import make_records
 
 BUDGET = ("--epsilon", "1", "--delta", "1e-6")
@@ -562,6 +565,38 @@ def test_bad_input_writes_nothing_and_spends_nothing(
     assert written() == before
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--epsilon", "0", "--delta", "1e-6", "--public", "public.json"), "must be a number above 0"),
+        (("--epsilon", "1", "--delta", "0.001", "--public", "public.json"), "not below one in the number of"),
+        (("--epsilon", "1", "--delta", "1e-6"), "nothing public is known of it"),
+        (("--epsilon", "1", "--delta", "1e-6", "--schema", "public.json"), "does not say that the schema is"),
+        (
+            ("--epsilon", "1", "--delta", "1e-6", "--public", "public.json", "--total-epsilon", "0.5"),
+            "the budget is spent",
+        ),
+        (
+            ("--epsilon", "1", "--delta", "1e-6", "--public", "public.json", "--max-records", "3"),
+            "--max-records needs --person",
+        ),
+        (
+            ("--epsilon", "1", "--delta", "1e-6", "--public", "public.json", "--person", "nobody"),
+            "nobody",
+        ),
+    ],
+)
+def test_records_that_cannot_be_released_so_leave_nothing_behind(
+    shop: Path, run_cli: Any, options: tuple[str, ...], message: str
+) -> None:
+    before = written()
+    run = run_cli("aggregate", "shop.csv", *FILE, "-o", "p.agg", *options)
+    assert run.code == 2
+    assert message in run.err
+    assert len(run.err.splitlines()) == 1
+    assert written() == before  # no tables, and no ledger
+
+
 def test_noise_is_not_put_on_twice(shop: Path, run_cli: Any) -> None:
     run_cli("aggregate", "shop.csv", *FILE, "-o", "p.agg", "--public", "public.json", *BUDGET)
     run = run_cli("noise", "p.agg", "-o", "q.agg", *BUDGET, "--public", "public.json")
@@ -664,3 +699,47 @@ def test_a_database_is_released_where_it_is(shop: Path, run_cli: Any) -> None:
         assert run.code == 2
         assert message in run.err
     assert written() == before
+
+
+@pytest.mark.parametrize(
+    "named", [["--categorical", "id"], ["--features", "id,colour"], ["--features", "at"]]
+)
+def test_values_that_point_at_single_records_are_refused_and_nothing_is_spent(
+    tmp_path: Path, run_cli: Any, named: list[str]
+) -> None:
+    rng = np.random.default_rng(0)
+    rows = [
+        f"u{i},2024-01-{i % 28 + 1:02d}T10:{i % 60:02d}:00,{'rgb'[rng.integers(3)]},{rng.integers(2)}"
+        for i in range(300)
+    ]
+    (tmp_path / "shop.csv").write_text("\n".join(["id,at,colour,y", *rows]) + "\n")
+    spend = ["--epsilon", 1, "--delta", "1e-6", "--assume-public-schema"]
+    done = run_cli(
+        "aggregate", tmp_path / "shop.csv", "--label", "y", *spend, *named, "-o", tmp_path / "p.agg"
+    )
+    assert done.code == 2
+    assert f"column {'at' if named[1] == 'at' else 'id'!r} points at single records" in done.err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["shop.csv"]
+
+
+def test_a_plan_bins_as_a_release_of_the_same_budget_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(3, 4000))
+    records = {**{f"x{i}": column for i, column in enumerate(x)}, "y": (x[0] + x[1] > 1).astype(int)}
+    seen: dict[float, set[int]] = {}
+
+    def watched(data: AggregatedData, epsilon: float, *args: Any, **options: Any) -> AggregatedData:
+        if len(data.tables) == 3 and max(map(len, data.tables)) == 2:  # all pairs, or those with coarser bins
+            seen.setdefault(epsilon, set()).add(data.schema.cards[0])
+        return simulate(data, epsilon, *args, **options)
+
+    monkeypatch.setattr(plan, "simulate", watched)
+    monkeypatch.setattr(plan, "SETTINGS", FitSettings(chains=200, iterations=3))
+    plan.plan_records(records, "y", AggregateOptions(), epsilons=(0.3, 10.0), seeds=1)
+    for epsilon, cards in seen.items():
+        privacy = PrivacyOptions(epsilon=epsilon, delta=1e-6, assume_public_schema=True)
+        # A plan holds a quarter of the records out: give a release as many as it has left.
+        part = {name: column[:3000] for name, column in records.items()}
+        released = aggregate_private(part, "y", privacy).train
+        assert max(cards) == released.schema.cards[0]
+    assert max(seen[0.3]) < max(seen[10.0])

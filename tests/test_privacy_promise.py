@@ -29,6 +29,7 @@ from agglearn.privacy.learn import Leaves, Values, moved
 from agglearn.privacy.persons import bounded
 from agglearn.privacy.public import ToLearn
 from agglearn.privacy.release import ask_for_tables, noisy_tables, simulate
+from agglearn.privacy.selection import ask_for_common
 from agglearn.records.sources import FrameSource, to_arrow
 from agglearn.schema.features import Binned, Categorical, Cut
 from agglearn.schema.schema import Label, Schema
@@ -103,6 +104,23 @@ def test_a_record_moves_one_number_a_table_and_label(labels: int, options: dict[
         for law, norm_of in (("gaussian", 2), ("laplace", 1)):
             spending = Spending("", law, 1.0, asked.numbers, asked.moved)
             assert np.linalg.norm(change, norm_of) == pytest.approx(spending.sensitivity)
+
+
+@pytest.mark.parametrize("labels", [1, 2])
+@pytest.mark.parametrize("tables", ["pairs", "singles,triples"])
+def test_with_common_cells_only_a_record_moves_the_totals_too(labels: int, tables: str) -> None:
+    columns = records(12, 7, labels)
+
+    def numbers(dropped: set[int]) -> npt.NDArray[np.int64]:
+        """Cells, and negatives and positives in all, which are released beside them."""
+        data = counted(without(columns, dropped), labels, tables=tables)
+        totals = [[data.rows - positives, positives] for positives in data.positives]
+        return np.concatenate([everything(data), np.ravel(totals).astype(np.int64)])
+
+    asked = ask_for_common(counted(columns, labels, tables=tables))
+    for i in range(12):
+        change = numbers(set()) - numbers({i})
+        assert np.abs(change).sum() == (change**2).sum() == asked.moved
 
 
 @pytest.mark.parametrize("most", [1, 2, 3])

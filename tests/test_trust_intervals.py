@@ -183,6 +183,28 @@ def test_intervals_of_a_fit_with_a_penalty_for_each_table_hold_about_as_many(
     assert 0.8 < np.mean(held) < 0.99
 
 
+@pytest.mark.parametrize(
+    ("strength", "sigma", "lam"),
+    [(0.5, 3.0, None), (0.5, 20.0, None), (0.5, 60.0, None), (0.15, 20.0, None), (0.5, 20.0, 60.0)],
+    ids=["little noise", "noise", "much noise", "weak", "far too much penalty"],
+)
+def test_intervals_of_a_fit_to_noisy_tables_hold_about_as_many(
+    strength: float, sigma: float, lam: float | None
+) -> None:
+    held = []
+    for seed in range(8):
+        known = random_field([7, seed], LAYOUT, (0.4, strength), INTERCEPT)
+        data = with_noise(known.tables(5000, 1000 + seed), "gaussian", sigma, sigma, seed)
+        model = agglearn.fit(data, FitSettings(lam, engine="exact", seed=seed), threads=1)
+        codes = np.ascontiguousarray(known.draw(1000, 5000 + seed)[0].T)
+        lower, upper = model_posterior(model, draws=32, seed=seed, threads=1).log_odds(codes, 0.9, 1)
+        true = dense(codes) @ np.append(known.theta, INTERCEPT)
+        held.append(np.mean((lower <= true) & (true <= upper)))
+    # Replicates vary by 0.02 to 0.07, so two standard errors of a mean of eight are at most 0.05. Intervals
+    # by the penalties of the fit, which follow what noise left of the weights, held 0.5 to 0.6 at σ = 20, 60.
+    assert 0.85 - 0.03 < np.mean(held) < 0.95 + 0.04
+
+
 def test_a_level_is_a_level() -> None:
     levels = (0.5, 0.8, 0.95)
     held: dict[float, list[float]] = {level: [] for level in levels}

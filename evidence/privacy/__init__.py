@@ -8,9 +8,9 @@ SUBJECT = Subject(
     text="""
 # Private tables
 
-What can be learnt from private tables, whether the noise on released numbers has the law it says, and what
-drawing it takes.
+What can be learnt from private tables and how sure a prediction is, whether the noise on released numbers has
+the law it says, and what drawing it takes.
 `python -m evidence privacy` runs what has not been run yet, and writes this page from what is stored.
 """,
-    modules=("learning", "rivals", "law", "audit", "cost"),
+    modules=("learning", "rivals", "synthetic", "challenge", "intervals", "law", "audit", "cost"),
 )

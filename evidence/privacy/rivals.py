@@ -29,7 +29,6 @@ from agglearn.schema.features import Binned, Codes
 from evidence.page import spread, table
 from evidence.privacy import budgets
 from evidence.privacy.budgets import DELTA, EPSILONS, NAMES, Sizes
-from evidence.privacy.learning import RIVALS
 from evidence.runner import Cell, Results, Value
 from evidence.zoo import sets
 from evidence.zoo.judging import judged
@@ -39,6 +38,11 @@ FULL, QUICK = budgets.FULL, budgets.QUICK
 
 Floats = npt.NDArray[np.float64]
 
+MODELS = {
+    "descent": "noisy gradient descent",
+    "perturbed": "objective perturbation",
+    "boosting": "DP-EBM",
+}
 _STEPS, _LENGTH, _CLIP, _MOMENTUM = 200, 10.0, 0.5, 0.9
 
 
@@ -159,7 +163,7 @@ def section(results: Results, images: Path) -> list[str]:
         for epsilon in EPSILONS:
             found = list(results.starting(f"{name}-epsilon{epsilon:g}-").values())
             if found:
-                scores = [[one[m]["nllh"] for one in found if m in one] for m in RIVALS]
+                scores = [[one[m]["nllh"] for one in found if m in one] for m in MODELS]
                 title = f"{sets.SETS[name].title}, ε = {epsilon:g}"
                 rows.append([title, str(len(found)), *(spread(s) if s else "–" for s in scores)])
-    return table(["", "runs", *RIVALS.values()], rows)
+    return table(["", "runs", *MODELS.values()], rows)

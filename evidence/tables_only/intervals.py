@@ -19,6 +19,7 @@ be larger.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import combinations
@@ -64,9 +65,9 @@ TARGET = (0.85, 0.95)
 
 _INTERCEPT = -1.0
 _MU_STRENGTH = 0.4
-_FRESH = 2000
+FRESH = 2000
 _SWEEPS = 50  # of copies of the chains, until they are records of their own
-_SEEDS = 1000  # apart, so that no two draws share their numbers
+SEEDS = 1000  # apart, so that no two draws share their numbers
 
 
 @dataclass(frozen=True)
@@ -140,7 +141,9 @@ def cells(config: Sizes) -> list[Cell]:
     return found
 
 
-def measure_field(kind: Kind, replicates: int) -> Value:
+def measure_field(
+    kind: Kind, replicates: int, with_noise: Callable[[AggregatedData, int], AggregatedData] | None = None
+) -> Value:
     """Coverage on replicates of a small field, of predictions and weights."""
     schema = Schema(
         tuple(
@@ -158,11 +161,12 @@ def measure_field(kind: Kind, replicates: int) -> Value:
         mu = rng.normal(0, _MU_STRENGTH, layout.n_cells)
         theta = rng.normal(0, kind.strength, layout.n_cells)
         truth = Field(layout, mu, theta, _INTERCEPT)
-        records, y = engine.sample(kind.rows, truth, _SEEDS + k)
-        data = _tables(schema, scopes, records, y, kind.sigma, k)
+        records, y = engine.sample(kind.rows, truth, SEEDS + k)
+        data = tables_of(schema, scopes, records, y, kind.sigma, k)
+        data = with_noise(data, k) if with_noise else data
         model = agglearn.fit(data, FitSettings(kind.lambda_theta, seed=k), threads=THREADS)
-        fresh, _ = engine.sample(_FRESH, truth, 2 * _SEEDS + k)
-        found.append(_covered(model, fresh, truth, k))
+        fresh, _ = engine.sample(FRESH, truth, 2 * SEEDS + k)
+        found.append(covered(model, fresh, truth, k))
     return {"replicates": found}
 
 
@@ -170,24 +174,24 @@ def measure_large(name: str, seed: int, share: float, sigma: float) -> Value:
     """Coverage on records of the field fitted to a data set."""
     whole = split(name, "quantile", 0, share=share).whole
     truth = agglearn.fit(whole.data, FitSettings(seed=0), threads=THREADS)
-    records, y = _draw_records(truth, len(whole.y), _SEEDS + seed)
-    data = _tables(truth.schema, truth.scopes, records, y, sigma, seed)
+    records, y = draw_records(truth, len(whole.y), SEEDS + seed)
+    data = tables_of(truth.schema, truth.scopes, records, y, sigma, seed)
     penalty = truth.record.lambda_theta if sigma else None
     model = agglearn.fit(data, FitSettings(penalty, seed=seed), threads=THREADS)
-    fresh, _ = _draw_records(truth, _FRESH, 2 * _SEEDS + seed)
-    return _covered(model, fresh, truth.field, seed)
+    fresh, _ = draw_records(truth, FRESH, 2 * SEEDS + seed)
+    return covered(model, fresh, truth.field, seed)
 
 
 def measure_bootstrap(name: str, share: float, refits: int) -> Value:
     """Standard deviations of predictions over refits, beside those found without any."""
     whole = split(name, "quantile", 0, share=share).whole
     model = agglearn.fit(whole.data, FitSettings(seed=0), threads=THREADS)
-    fresh, _ = _draw_records(model, _FRESH, 2 * _SEEDS)
+    fresh, _ = draw_records(model, FRESH, 2 * SEEDS)
     penalty = model.record.lambda_theta
     scores = []
     for k in range(refits):
-        records, y = _draw_records(model, len(whole.y), _SEEDS + k)
-        data = _tables(model.schema, model.scopes, records, y, 0.0, k)
+        records, y = draw_records(model, len(whole.y), SEEDS + k)
+        data = tables_of(model.schema, model.scopes, records, y, 0.0, k)
         again = agglearn.fit(data, FitSettings(penalty, seed=k), threads=THREADS)
         scores.append(again.field.log_odds(fresh, THREADS))
     refitted = np.std(scores, axis=0, ddof=1)
@@ -197,8 +201,8 @@ def measure_bootstrap(name: str, share: float, refits: int) -> Value:
         "interval": _deviations(model, fresh),
     }
     order = np.argsort(found["penalised"])
-    tenths = {key: [_root(part) for part in np.array_split(sd[order], 10)] for key, sd in found.items()}
-    return {**{key: _root(sd) for key, sd in found.items()}, "tenths": tenths, "refits": refits}
+    tenths = {key: [root(part) for part in np.array_split(sd[order], 10)] for key, sd in found.items()}
+    return {**{key: root(sd) for key, sd in found.items()}, "tenths": tenths, "refits": refits}
 
 
 def _scatter(model: Model, fresh: Codes, penalty: float, draws: int = 64) -> Floats:
@@ -220,27 +224,30 @@ def _deviations(model: Model, fresh: Codes) -> Floats:
     return np.sqrt(mean_square(Chains(model.layout, fresh, threads=THREADS), draws))
 
 
-def _covered(model: Model, fresh: Codes, truth: Field, seed: int) -> Value:
+def covered(model: Model, fresh: Codes, truth: Field, seed: int) -> Value:
     """How many intervals of a model hold the truth, and how long they are."""
     posterior = model_posterior(model, seed=seed, threads=THREADS)
     true, fitted = (field.log_odds(fresh, THREADS) for field in (truth, model.field))
     lower, upper = posterior.log_odds(fresh, LEVEL, THREADS)
-    low, high = posterior.weights(LEVEL)
+    weights = None  # a fit that has main effects beside its tables has other weights than the truth
+    if model.layout == truth.layout:
+        low, high = posterior.weights(LEVEL)
+        weights = _round(((low <= truth.theta) & (truth.theta <= high)).mean())
     held = (lower <= true) & (true <= upper)
     tenth = np.array_split(held[np.argsort(true)], 10)
     return {
         "cover": _round(held.mean()),
         "tenths": [_round(part.mean()) for part in tenth],
-        "weights": _round(((low <= truth.theta) & (truth.theta <= high)).mean()),
-        "error": _root(fitted - true),
-        "reach": _root((upper - lower) / 2),
+        "weights": weights,
+        "error": root(fitted - true),
+        "reach": root((upper - lower) / 2),
         "lambda_theta": _round(model.record.lambda_theta),
         "precision": _round(posterior.precision),
         "undone": _round(posterior.undone),
     }
 
 
-def _draw_records(model: Model, n: int, seed: int) -> tuple[Codes, npt.NDArray[np.uint8]]:
+def draw_records(model: Model, n: int, seed: int) -> tuple[Codes, npt.NDArray[np.uint8]]:
     """Records of a field and their labels: copies of its chains, moved until they are their own."""
     assert model.chains is not None
     rng = np.random.default_rng(seed)
@@ -253,7 +260,7 @@ def _draw_records(model: Model, n: int, seed: int) -> tuple[Codes, npt.NDArray[n
     return codes, (rng.random(n) < p).astype(np.uint8)
 
 
-def _tables(
+def tables_of(
     schema: Schema, scopes: Any, codes: Codes, y: npt.NDArray[np.uint8], sigma: float, seed: int
 ) -> AggregatedData:
     """Tables of coded records, with Gaussian noise if any."""
@@ -275,7 +282,7 @@ def _tables(
     return AggregatedData(schema, tables, len(y), (int(y.sum()),))
 
 
-def _root(values: Floats) -> float:
+def root(values: Floats) -> float:
     return _round(np.sqrt(np.mean(np.square(values))))
 
 
@@ -296,24 +303,25 @@ def section(results: Results, images: Path) -> list[str]:
                 groups[title.replace("Adult", TITLES[name])] = found
     lines: list[str] = []
     if groups:
-        lines += [*_coverage(groups), "", *_summary(groups)]
+        lines += [*coverage(groups), "", *summary(groups)]
         _draw(groups, images / FIGURE)
         what = "Share of true log-odds that intervals of 90 % hold, by kind of field"
         lines += picture(FIGURE, what)
     return lines + _bootstrap(results)
 
 
-def _coverage(groups: dict[str, list[Value]]) -> list[str]:
+def coverage(groups: dict[str, list[Value]]) -> list[str]:
     rows = []
     for title, found in groups.items():
-        means = {key: fmean(one[key] for one in found) for key in ("weights", "lambda_theta", "undone")}
+        means = {key: fmean(one[key] for one in found) for key in ("lambda_theta", "undone")}
+        weights = [one["weights"] for one in found if one["weights"] is not None]
         squares = {key: fmean(one[key] ** 2 for one in found) ** 0.5 for key in ("error", "reach")}
         rows.append(
             [
                 title,
                 str(len(found)),
                 f"{fmean(one['cover'] for one in found):.1%}{_standard_error(found)}",
-                f"{means['weights']:.1%}",
+                f"{fmean(weights):.1%}" if weights else "–",
                 f"{means['lambda_theta']:.3g}",
                 f"{squares['error']:.3f}",
                 f"{squares['reach']:.3f}",
@@ -330,7 +338,7 @@ def _standard_error(found: list[Value]) -> str:
     return f" ± {stdev(one['cover'] for one in found) / len(found) ** 0.5:.1%}"
 
 
-def _summary(groups: dict[str, list[Value]]) -> list[str]:
+def summary(groups: dict[str, list[Value]]) -> list[str]:
     means = {title: fmean(one["cover"] for one in found) for title, found in groups.items()}
     outside = {title: mean for title, mean in means.items() if not TARGET[0] <= mean <= TARGET[1]}
     text = (

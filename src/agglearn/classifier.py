@@ -170,9 +170,9 @@ class MaxEntClassifier(Explainable, ClassifierMixin, BaseEstimator):  # type: ig
             Tables of other records, or those records with their labels, to score now and then; the scores
             stand in the history. Penalties that are ``"auto"`` are chosen on them.
         **known
-            What else is known: ``records``, ``rake``, ``keep_records``, ``labelled``, ``start_from``,
-            ``prior``, ``prior_weight`` and ``read``, as in :func:`agglearn.fit`; an earlier model may be a
-            classifier.
+            What else is known: ``records``, ``rake``, ``keep_records``, ``labelled``, ``public_tables``,
+            ``start_from``, ``prior``, ``prior_weight`` and ``read``, as in :func:`agglearn.fit`; an earlier
+            model may be a classifier.
         """
         parts: list[Any] = list(X) if isinstance(X, list | tuple) else [X]
         of_tables = [isinstance(part, AggregatedData) for part in parts]

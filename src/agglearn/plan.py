@@ -2,12 +2,13 @@
 
 The plan looks at the exact tables as often as it likes. **It is not private**: it is for the holder's eyes.
 
-Beside the tables given, others that cost less are tried (:mod:`agglearn.privacy.choices`).
+Records are binned as finely as a release with the same budget would have it (:mod:`.privacy.binning`), unless
+told otherwise. Beside the tables given, others that cost less are tried (:mod:`agglearn.privacy.choices`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,9 +21,10 @@ from agglearn.errors import InputError, TableError
 from agglearn.judge.evaluate import evaluate
 from agglearn.model.draw import sample
 from agglearn.model.fitting import fit
+from agglearn.privacy.binning import fewer_bins
 from agglearn.privacy.budget import Budget
 from agglearn.privacy.choices import choices_of
-from agglearn.privacy.release import USUAL_DELTA, require_exact, simulate
+from agglearn.privacy.release import USUAL_DELTA, ask_for_tables, require_exact, simulate
 from agglearn.records.sources import FrameSource, open_source
 from agglearn.records.split import assign
 from agglearn.report.document import (
@@ -239,7 +241,19 @@ def plan_records(
     held_out = FrameSource(_table_of([pa.Table.from_batches([batch]) for batch in kept]))
     told = f"on {held_out.table.num_rows:,} records held out"
     budgets = _budgets(epsilons, delta, mechanism, max_records)
-    return _plan(train, label, budgets, seeds, held_out, told, threads, options.show_progress)
+    coarser: dict[int | None, AggregatedData] = {None: train}
+
+    def as_fine_as_it_pays(budget: Budget) -> AggregatedData:
+        """The tables that a release with this budget would be made of."""
+        bins = None
+        if options.bins is None and options.schema is None:
+            bins = fewer_bins(train.schema, train.rows, budget, ask_for_tables(train))
+        if bins not in coarser:
+            coarser[bins] = aggregate_split(source, label, replace(options, bins=bins)).train
+        return coarser[bins]
+
+    show = options.show_progress
+    return _plan(train, label, budgets, seeds, held_out, told, threads, show, as_fine_as_it_pays)
 
 
 def _table_of(parts: Sequence[Any]) -> Any:
@@ -298,10 +312,13 @@ def _plan(
     judged: str,
     threads: int | None,
     show_progress: bool,
+    made_for: Callable[[Budget], AggregatedData] | None = None,
 ) -> Plan:
+    """``made_for`` gives the tables of a budget, where they are not the same for all."""
     require_exact(data)
     at_least(1, seeds=seeds)
     choices = choices_of(data)
+    by_budget = {b.epsilon: choices_of(made_for(b)) if made_for else choices for b in budgets}
     outcomes = []
     with meter("fitting", len(choices) * (1 + len(budgets) * seeds), "fits", show=show_progress) as advance:
 
@@ -319,9 +336,15 @@ def _plan(
             for budget in budgets:
                 assert budget.epsilon is not None
                 epsilon, scores, sigma = budget.epsilon, [], 0.0
+                tables_then = by_budget[epsilon].get(name, exact)
                 for seed in range(seeds):
                     noisy = simulate(
-                        exact, epsilon, budget.delta, budget.mechanism, seed, max_records=budget.max_records
+                        tables_then,
+                        epsilon,
+                        budget.delta,
+                        budget.mechanism,
+                        seed,
+                        max_records=budget.max_records,
                     )
                     noise = next(iter(noisy.tables.values())).noise
                     sigma = noise.sigma if noise else 0.0

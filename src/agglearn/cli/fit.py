@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -12,6 +12,11 @@ from agglearn.cli.data import Encoding, Missing, Separator, open_input, read_opt
 from agglearn.cli.spark import Master, SparkConf, on_spark, use_session
 from agglearn.errors import InputError
 from agglearn.train.settings import FitSettings, TrainingSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from agglearn.tables.data import AggregatedData
 
 
 @app.command()
@@ -73,6 +78,13 @@ def fit(
     ] = True,
     labelled: Annotated[
         str | None, typer.Option(help="Further records with their label, none behind the tables: added up.")
+    ] = None,
+    public_tables: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Public counts of features (census margins), to tell noisy TABLES of X: an .agg, or files "
+            "with values and a count."
+        ),
     ] = None,
     start_from: Annotated[
         str | None, typer.Option("--from", help="An earlier .model of the same features to begin from.")
@@ -158,6 +170,7 @@ def fit(
             rake=rake,
             keep_records=keep_records,
             labelled=open_input([labelled]) if labelled else None,
+            public_tables=_public(public_tables, load),
             start_from=load_model(start_from) if start_from else None,
             prior=load_model(prior) if prior else None,
             prior_weight=prior_weight,
@@ -180,6 +193,15 @@ def fit(
         valid_score = Measured(score.nllh, score.nllh_se) if score.known else None
     report = FitReport.of(model.record, valid_score)
     show(report.document().named(str(target)).followed_by(path=str(target)), json)
+
+
+def _public(paths: list[str] | None, load: Callable[[str], AggregatedData]) -> Any:
+    """Public tables: an .agg, or files that are still to be read."""
+    if not paths:
+        return None
+    if len(paths) > 1 and any(_is_tables(path) for path in paths):
+        raise InputError("--public-tables takes one .agg, or files: not several folders")
+    return load(paths[0]) if _is_tables(paths[0]) else list(paths)
 
 
 def _is_tables(path: str) -> bool:

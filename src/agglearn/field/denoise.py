@@ -112,6 +112,8 @@ class _Classes:
         Negatives, positives: flat.
     variance
         Of the noise on each number of a table, of either class.
+    of_counts
+        Of that on their sums, the counts.
     totals
         Negatives and positives in all.
     margins, left
@@ -121,6 +123,7 @@ class _Classes:
     layout: Layout
     numbers: tuple[Floats, Floats]
     variance: tuple[Floats, Floats]
+    of_counts: Floats
     totals: tuple[float, float] = (0.0, 0.0)
     margins: tuple[tuple[Floats, ...], ...] = ()
     left: tuple[Floats, Floats] = (np.zeros(0), np.zeros(0))
@@ -131,7 +134,7 @@ class _Classes:
         noise = problem.noise
         counts, sums = np.square(noise.counts), np.square(noise.sums)
         negatives = np.maximum(counts + sums - 2 * noise.covariances, 0.0)
-        return cls(problem.layout, (problem.d - problem.c, problem.c), (negatives, sums))
+        return cls(problem.layout, (problem.d - problem.c, problem.c), (negatives, sums), counts)
 
     @property
     def _plain(self) -> list[int]:
@@ -202,7 +205,7 @@ class _Classes:
         """Records in the cells of all pairs, relieved of noise, and the variance of what is left of it."""
         pairs = self._pairs
         noisy = pairs.gathered(self.numbers[0] + self.numbers[1])
-        variance = pairs.each(self.variance[0] + self.variance[1])
+        variance = pairs.each(self.of_counts)
         return without_noise(pairs, noisy, variance, self._both)
 
     def margins_told(self, known: Floats, unsure: Floats) -> tuple[tuple[tuple[Floats, ...], ...], Effects]:

@@ -20,6 +20,7 @@ from agglearn.schema.features import Binned
 from agglearn.schema.schema import Schema
 from agglearn.tables.cells import Cells, SparseCells
 from agglearn.tables.data import AggregatedData
+from agglearn.tables.noise import Moments
 from agglearn.tables.table import Scope, Table
 
 Floats = npt.NDArray[np.float64]
@@ -164,11 +165,12 @@ class Problem:
             records=None if self.records is None else self.records.over(layout),
         )
 
-    def noise_variances(self, t: int) -> tuple[float, float]:
-        """Variances of the noise on each count and on each sum of a table; 0 where it is exact."""
+    def noise_moments(self, t: int) -> Moments:
+        """Variances of the noise on each count and on each sum of a table, and their covariance."""
         if self.noise is None:
-            return 0.0, 0.0
-        return float(self.noise.counts[t]) ** 2, float(self.noise.sums[t]) ** 2
+            return Moments(0.0, 0.0, 0.0)
+        shared = float(self.noise.covariances[t])
+        return Moments(float(self.noise.counts[t]) ** 2, float(self.noise.sums[t]) ** 2, shared)
 
     @cached_property
     def fingerprint(self) -> str:

@@ -116,7 +116,7 @@ def _distances(problem: Problem, shares: Floats, m: float) -> tuple[Floats, Floa
         part, told = layout.part(t), problem.measured(t)
         a, b = np.maximum(problem.d[part][told], 0.0) / n, shares[part][told]
         p = (n * a + m * b) / (n + m)
-        variance = p * (1 / n + 1 / m) + problem.noise_variances(t)[0] / n**2
+        variance = p * (1 / n + 1 / m) + problem.noise_moments(t).count / n**2
         large = p * min(n, m) >= _FEWEST
         chi2[t] = np.sum((a - b)[large] ** 2 / variance[large])
         degrees[t] = max(int(large.sum()) - 1, 0)

@@ -16,8 +16,11 @@ from agglearn.field.heldout import score_heldout
 from agglearn.field.kernels.score import Codes
 from agglearn.field.members import Members
 from agglearn.field.problem import Problem, make_problem
+from agglearn.field.public import PublicTable, with_public
+from agglearn.field.strength import weight_variances
 from agglearn.model.carry import carry, with_prior
 from agglearn.model.given import CodedRecords, code_features, tables_of, with_records
+from agglearn.model.given import public_tables as public_counts
 from agglearn.model.model import Model
 from agglearn.model.record import FitRecord
 from agglearn.records.options import ReadOptions
@@ -48,6 +51,7 @@ def fit(
     rake: bool = True,
     keep_records: bool = True,
     labelled: Any = None,
+    public_tables: Any = None,
     start_from: Model | None = None,
     prior: Model | None = None,
     prior_weight: float = 1.0,
@@ -84,6 +88,9 @@ def fit(
         Whether the model keeps some of them, coded, as the law of X that it is judged by.
     labelled
         Further records with their labels, none of them behind the tables: they are counted and added up.
+    public_tables
+        Counts of features that are public (census margins): tables, or files with values and a count. They
+        tell of noisy tables what their noise hides of X; exact ones need nothing of them.
     start_from
         An earlier model of the same features to begin from.
     prior, prior_weight
@@ -110,6 +117,8 @@ def fit(
         parts = [whole]
     given = _Given(whole, label, settings, thread_count(threads), rake, show_progress)
     given.read(records, start_from, prior, prior_weight, read)
+    if public_tables is not None:
+        given.public = public_counts(public_tables, whole, read)
     heldout = None if valid is None else given.fold(valid, read)
     folds = [heldout] if heldout else given.folds(parts) if settings.to_choose else []
     choice = None
@@ -143,7 +152,12 @@ def fit(
             "nllh": float(score.nllh),
             "nllh_se": float(score.nllh_se),
         }
-        record = replace(record, tables=own.fingerprint, used={**record.used, "noise": noise})
+        record = replace(
+            record,
+            tables=own.fingerprint,
+            used={**record.used, "noise": noise},
+            variances=weight_variances(given_tables, fitted.problem),
+        )
     odd = undeclared_noise(whole)
     if odd is not None:
         record = replace(record, used={**record.used, "undeclared": asdict(odd)})
@@ -191,6 +205,7 @@ class _Given:
         self._start: Model | None = None
         self._prior: Model | None = None
         self._used: dict[str, Any] = {}
+        self.public: list[PublicTable] = []
 
     def read(
         self, records: Any, start: Model | None, prior: Model | None, weight: float, read: ReadOptions | None
@@ -207,6 +222,10 @@ class _Given:
 
     def problem(self, problem: Problem) -> Problem:
         """A problem with all of it, relieved of noise."""
+        problem, trusts = with_public(problem, self.public)
+        if trusts:
+            names = self._whole.schema
+            self._used["public"] = [{**vars(t), "scope": _title(t.scope, names)} for t in trusts]
         problem = denoised(problem)
         if wants_mains(problem, self.settings.by_table):
             problem = with_mains(problem)

@@ -16,12 +16,15 @@ from agglearn.errors import InputError
 from agglearn.field.kernels.score import Codes
 from agglearn.field.layout import Layout
 from agglearn.field.members import Members
-from agglearn.field.problem import Problem
+from agglearn.field.problem import Problem, layout_of
+from agglearn.field.public import PublicTable, holders_of
 from agglearn.field.rake import rake
+from agglearn.receive.tables import read_tables
 from agglearn.records.options import ReadOptions
 from agglearn.records.sources import Source, open_source
 from agglearn.runtime.memory import require
 from agglearn.runtime.progress import meter
+from agglearn.runtime.speech import option
 from agglearn.schema.schema import Schema, require_columns
 from agglearn.tables.data import AggregatedData
 
@@ -157,6 +160,46 @@ def with_records(
 def _farthest(layout: Layout, distances: npt.NDArray[np.float64]) -> tuple[tuple[Any, float], ...]:
     told = [t for t in np.argsort(-np.nan_to_num(distances, nan=-np.inf)) if np.isfinite(distances[t])]
     return tuple((layout.scopes[t], float(distances[t])) for t in told[:_WORST])
+
+
+def public_tables(given: Any, like: AggregatedData, read: ReadOptions | None = None) -> list[PublicTable]:
+    """Public counts of X: tables, or files of them with the values of some features and a count each.
+
+    Labels among them are not looked at; ``like`` are the tables that they are to tell of.
+    """
+    schema, layout = like.schema, layout_of(like)
+    if not isinstance(given, AggregatedData):
+        options = read or ReadOptions()
+        given = read_tables(
+            given,
+            label=[],
+            schema=schema,
+            absent="zero",
+            separator=options.separator,
+            encoding=options.encoding,
+            missing=options.missing,
+        ).data
+    if given.schema.features != schema.features:
+        raise InputError(
+            "the public tables have another schema than the tables of the records: count them by that one "
+            f"({option('schema', 'TRAIN.agg')})"
+        )
+    found = []
+    for scope, table in given.tables.items():
+        if not table.cells.dense or table.measured is not None:
+            raise InputError(f"public table {table.title} lacks cells: only whole tables can be used")
+        if not table.counts.sum() > 0:
+            raise InputError(f"public table {table.title} counts no record")
+        places = [schema.index[name] for name in scope]
+        if not holders_of(layout, tuple(places)):
+            raise InputError(
+                f"public table {table.title}: no table of the records holds "
+                f"{'it' if len(places) == 1 else 'these features together'}, so that there is nothing to tell"
+            )
+        order = np.argsort(places)
+        counts = np.transpose(table.counts.astype(np.float64), order)
+        found.append(PublicTable(tuple(places[i] for i in order), counts, float(table.noise_moments.count)))
+    return found
 
 
 def tables_of(

@@ -20,7 +20,7 @@ from agglearn.train.state import Iteration
 
 Floats = npt.NDArray[np.float64]
 
-_LEAST = 1e-300
+_LEAST = 1e-12  # of a variance or a penalty, which is divided by
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +50,8 @@ class FitRecord:
         Fingerprint of the tables it was fitted to.
     noise
         The noise on them.
+    variances
+        Where noise was taken out of them: the variance of the weights of each table before any is seen.
     choice
         How the penalties were chosen on held-out tables, where they were.
     used
@@ -77,6 +79,7 @@ class FitRecord:
     seconds: float
     used: Mapping[str, Any] = field(default_factory=dict)
     levels: Mapping[tuple[int, int], float] = field(default_factory=dict)
+    variances: Floats | None = None
 
     @classmethod
     def of_fit(
@@ -140,6 +143,7 @@ class FitRecord:
             "steps_halved": self.steps_halved,
             "tables": self.tables,
             "noise": noise,
+            **({} if self.variances is None else {"variances": self.variances.tolist()}),
             "choice": self.choice and self.choice.to_json(),
             **({"used": dict(self.used)} if self.used else {}),
         }
@@ -179,8 +183,13 @@ class FitRecord:
             history=tuple(Iteration.from_json(entry) for entry in history),
             seconds=float(finite(seconds, "seconds")),
             used=mapping(document.get("used", {}), "used"),
+            variances=_variances(document["variances"]) if "variances" in document else None,
         )
 
 
 def _noise(document: Mapping[str, Any], name: str) -> Floats:
     return np.array([finite(n, "noise", 0) for n in listed(document[name], "noise")], float)
+
+
+def _variances(document: Any) -> Floats:
+    return np.array([finite(v, "a variance", _LEAST) for v in listed(document, "variances")], float)

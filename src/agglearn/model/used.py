@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from agglearn.report.document import Block, Column, Grid, Note, Paragraph, number
@@ -18,6 +18,8 @@ def used_blocks(used: Mapping[str, Any]) -> Iterator[Block]:
     """Records, an earlier model, a prior: whichever there were."""
     if "noise" in used:
         yield from _noise(used["noise"])
+    if "public" in used:
+        yield from _public(used["public"])
     if "records" in used:
         yield from _records(used["records"])
     if "from" in used:
@@ -38,6 +40,15 @@ def _noise(used: Mapping[str, Any]) -> Iterator[Block]:
         )
     if "nllh" in used:
         yield Paragraph(f"NLLH by its own noisy tables {used['nllh']:.4f} ± {used['nllh_se']:.4f}")
+
+
+def _public(used: Sequence[Mapping[str, Any]]) -> Iterator[Block]:
+    of_each = number("records", ",.0f"), number("weight", ".0%"), number("apart", ".1%")
+    columns = (Column("public table"), *of_each)
+    rows = tuple((one["scope"], one["rows"], one["weight"], one["apart"]) for one in used[:_SHOWN])
+    more = "" if len(used) <= _SHOWN else f" (the first {_SHOWN} of {len(used):,} tables)"
+    told = f"what public tables of X weighed beside the noisy ones, and how far their people are apart{more}:"
+    yield Grid(columns, rows, caption=told)
 
 
 def used_warnings(used: Mapping[str, Any]) -> Iterator[Note]:

@@ -15,8 +15,8 @@ from agglearn.aggregation.api import Aggregation, aggregate_split
 from agglearn.aggregation.options import AggregateOptions
 from agglearn.aggregation.pushdown import is_lazy
 from agglearn.errors import InputError
-from agglearn.privacy.accounting import Ask, calibrate, told_accounting, uncertified
-from agglearn.privacy.binning import private_bins
+from agglearn.privacy.accounting import Ask, calibrate, told_accounting
+from agglearn.privacy.binning import fewer_bins, private_bins
 from agglearn.privacy.budget import PrivacyOptions
 from agglearn.privacy.learn import learn_columns, moved
 from agglearn.privacy.ledger import Ledger, Total, ledger_beside, spending
@@ -37,7 +37,7 @@ from agglearn.records.roles import Columns, make_labels
 from agglearn.records.sources import open_source
 from agglearn.runtime.options import AUTO, with_keywords
 from agglearn.runtime.speech import option
-from agglearn.schema.features import Binned, Categorical
+from agglearn.schema.features import Categorical
 from agglearn.schema.schema import Label, Schema, require_columns
 from agglearn.spark.inputs import SPARK_INPUT, is_spark_input
 from agglearn.tables.data import AggregatedData
@@ -245,11 +245,16 @@ def _as_fine_as_it_pays(
 ) -> Aggregation:
     """Exact tables of a schema assumed to be public, with no more bins than the budget is good for."""
     exact = aggregate_split(source, label, how)
-    features = exact.train.schema.features
-    [noise] = uncertified(privacy, [_ask(exact.train, privacy)])
-    bins = private_bins(sum(part.rows for part in exact.parts.values()), len(features), noise)
-    finer = any(isinstance(f, Binned) and len(f.cuts) + 1 > bins for f in features)
-    if how.bins is not None or how.schema is not None or not finer:
+    for note in exact.notes:
+        if note.single is not None:
+            raise InputError(
+                f"column {note.name!r} points at single records ({note.single}), which no private table may "
+                f"do: leave it out with {option('exclude')}, or give coarser values of it that are public "
+                f"({option('public')})"
+            )
+    rows = sum(part.rows for part in exact.parts.values())
+    bins = fewer_bins(exact.train.schema, rows, privacy, _ask(exact.train, privacy))
+    if how.bins is not None or how.schema is not None or bins is None:
         return exact
     return aggregate_split(source, label, replace(how, bins=bins))
 

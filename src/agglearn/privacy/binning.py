@@ -16,7 +16,11 @@ from __future__ import annotations
 
 import math
 
+from agglearn.privacy.accounting import Ask, uncertified
+from agglearn.privacy.budget import Budget
 from agglearn.records.learn import usual_bins
+from agglearn.schema.features import Binned
+from agglearn.schema.schema import Schema
 from agglearn.tables.promise import Spending
 
 _FACTOR = 0.45
@@ -39,3 +43,11 @@ def private_bins(records: float, features: int, spending: Spending) -> int:
     mu = math.sqrt(spending.moved) / sigma
     finest: float = _FACTOR * (mu * max(records, 1.0)) ** 0.4 / max(features, 1) ** 0.2
     return max(min(round(finest), usual_bins(int(max(records, 0)))), _FEWEST)
+
+
+def fewer_bins(schema: Schema, records: float, budget: Budget, ask: Ask) -> int | None:
+    """How many bins the budget is good for, where numeric columns have more; None where none has."""
+    [noise] = uncertified(budget, [ask])
+    bins = private_bins(records, len(schema.features), noise)
+    finer = any(isinstance(f, Binned) and len(f.cuts) + 1 > bins for f in schema.features)
+    return bins if finer else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -14,7 +14,15 @@ import pyarrow as pa
 from agglearn.errors import InputError
 from agglearn.records.encoding import Rates
 from agglearn.records.grow import growing, grown_schema
-from agglearn.records.learn import LEFT_OUT, ColumnNote, check_told, learn_feature, learn_label, why_left_out
+from agglearn.records.learn import (
+    LEFT_OUT,
+    ColumnNote,
+    check_told,
+    learn_feature,
+    learn_label,
+    why_left_out,
+    why_single,
+)
 from agglearn.records.options import Coding, Split, TargetEncoding
 from agglearn.records.passes import folded
 from agglearn.records.roles import Columns
@@ -22,7 +30,7 @@ from agglearn.records.sources import Source
 from agglearn.records.split import Parts
 from agglearn.records.survey import ColumnSurvey
 from agglearn.runtime.fold import Key, Piece, Total
-from agglearn.schema.features import Feature
+from agglearn.schema.features import Categorical, Feature
 from agglearn.schema.schema import Label, Schema, require_columns
 
 
@@ -152,6 +160,8 @@ def schema_of(
             continue
         feature, note = known[name] if name in known else learn_feature(surveys[name], coding)
         features.append(feature)
+        if name not in known and isinstance(feature, Categorical):
+            note = replace(note, single=why_single(surveys[name]))
         notes.append(note)
     if not features:
         raise InputError(f"no feature is left: column {notes[0].name!r} has {notes[0].why}")

@@ -36,13 +36,17 @@ LEFT_OUT = "left out"
 
 @dataclass(frozen=True)
 class ColumnNote:
-    """What was decided about a column, for a person to read."""
+    """What was decided about a column, for a person to read.
+
+    ``single`` says why its values point at single records, where they do.
+    """
 
     name: str
     kind: str
     modalities: int
     missing: int
     why: str
+    single: str | None = None
 
 
 def learn_feature(survey: ColumnSurvey, coding: Coding) -> tuple[Feature, ColumnNote]:
@@ -66,20 +70,24 @@ def learn_feature(survey: ColumnSurvey, coding: Coding) -> tuple[Feature, Column
 
 
 def why_left_out(survey: ColumnSurvey, coding: Coding) -> str | None:
-    """Why a column that nobody named is no feature: its values point at single records. None if it is one.
+    """Why a column that nobody named is no feature: its values point at single records. None if it is one."""
+    if survey.name in coding.edges or matches(survey.name, (*coding.categorical, *coding.numeric)):
+        return None
+    what = why_single(survey)
+    return what and f"{what} (to have it as a feature, name it: {option('categorical', survey.name)})"
+
+
+def why_single(survey: ColumnSurvey) -> str | None:
+    """Why the values of a column point at single records, if they do.
 
     An identifier would put every record into a cell of its own, with its label; so would a time.
     """
-    if survey.name in coding.edges or matches(survey.name, (*coding.categorical, *coding.numeric)):
-        return None
     present = survey.rows - survey.missing
     if survey.value_type == "timestamp":
-        what = "a time"
-    elif survey.n_distinct > _MOSTLY * present >= _MOSTLY * _ENOUGH and not _is_quantity(survey)[0]:
-        what = f"{survey.n_distinct:,} values in {present:,} records, an identifier"
-    else:
-        return None
-    return f"{what} (to have it as a feature, name it: {option('categorical', survey.name)})"
+        return "a time"
+    if survey.n_distinct > _MOSTLY * present >= _MOSTLY * _ENOUGH and not _is_quantity(survey)[0]:
+        return f"{survey.n_distinct:,} values in {present:,} records, an identifier"
+    return None
 
 
 def learn_label(label: Label, survey: ColumnSurvey | None) -> Label:

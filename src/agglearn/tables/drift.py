@@ -226,7 +226,7 @@ class _Compared:
         self._c = [t.sums[k].reshape(-1).astype(np.float64) for t in pair]
         # Records of unequal weight vary by more or less than their count says.
         self._spread = [_spread(t) for t in pair]
-        self._sigma = [t.noise.sigma if t.noise else 0.0 for t in pair]
+        self._noise = [t.noise_moments for t in pair]
         self._seen = [
             np.ones(d.size, bool) if t.measured is None else t.measured.reshape(-1)
             for t, d in zip(pair, self._d, strict=True)
@@ -239,7 +239,7 @@ class _Compared:
         sa, sb = self._seen
         p = np.clip((da + db) / (na + nb), 0.0, 1.0)
         sampling = p * (1 - p) * (self._spread[0] / na + self._spread[1] / nb)
-        noise = (self._sigma[0] / na) ** 2 + (self._sigma[1] / nb) ** 2
+        noise = self._noise[0].count / na**2 + self._noise[1].count / nb**2
         gap = db / nb - da / na
         # Withheld in one of the periods: what is certain is how far the other is above the floor.
         gap = np.where(sb & ~sa, np.maximum(db / nb - self._floors[0] / na, 0.0), gap)
@@ -248,14 +248,14 @@ class _Compared:
 
     def _labels(self) -> _Change:
         (da, db), (ca, cb) = self._d, self._c
-        least = [np.maximum(_FEWEST, 3 * sigma) for sigma in self._sigma]
+        least = [max(_FEWEST, 3 * noise.count**0.5) for noise in self._noise]
         told = self._seen[0] & self._seen[1] & (da >= least[0]) & (db >= least[1])
         da, db = np.where(told, da, 1.0), np.where(told, db, 1.0)
         q = np.clip((ca + cb) / (da + db), 0.0, 1.0)
         before, after = ca / da, cb / db
         variance = q * (1 - q) * (self._spread[0] / da + self._spread[1] / db)
-        for sigma, d in zip(self._sigma, (da, db), strict=True):
-            variance = variance + (1 + q**2) * (sigma / d) ** 2
+        for noise, d in zip(self._noise, (da, db), strict=True):
+            variance = variance + noise.of_rate(q) / d**2
         told &= variance > 0
         return _Change(before, after, after - before, variance, told)
 

@@ -42,6 +42,14 @@ class Moments:
     sum: float
     covariance: float
 
+    def of_rate(self, rates: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """Variance of what noise adds to c − d·q, for cells with rates q."""
+        return np.asarray(self.sum + self.count * rates**2 - 2 * self.covariance * rates)
+
+    def times(self, cells: float) -> Moments:
+        """The same of a sum of so many cells."""
+        return Moments(cells * self.count, cells * self.sum, cells * self.covariance)
+
 
 @dataclass(frozen=True)
 class Noise:

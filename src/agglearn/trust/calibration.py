@@ -1,10 +1,10 @@
 """Where a field's predictions and held-out labels disagree, cell by cell.
 
 If the field is right, the c positives among the d held-out records of a cell are a binomial draw with the
-cell's rate q = E[p(x) | cell]. With q̂ the mean of p over the m chains in the cell, s² their variance and σ
-the declared noise of the table,
+cell's rate q = E[p(x) | cell]. With q̂ the mean of p over the m chains in the cell, s² their variance and ν
+that of the declared noise on c − d·q̂,
 
-    z = (c − d·q̂) / √( d·q̂(1 − q̂) + d²·s²/m + σ²(1 + q̂²) )
+    z = (c − d·q̂) / √( d·q̂(1 − q̂) + d²·s²/m + ν )
 
 is then about normal, and Σz² over the cells of a table about χ². A feature is judged the same way on its
 single values.
@@ -33,6 +33,7 @@ from agglearn.field.population import Moments, Population
 from agglearn.field.problem import Problem
 from agglearn.schema.schema import Schema
 from agglearn.tables.cells import Cells, DenseCells
+from agglearn.tables.noise import Moments as NoiseMoments
 
 Floats = npt.NDArray[np.float64]
 
@@ -197,7 +198,7 @@ class _Group:
     p: Floats
     p_squared: Floats
     measured: npt.NDArray[np.bool_]
-    noise: tuple[float, float]  # variances of each count and of each sum
+    noise: NoiseMoments  # on each count and on each sum
     dependence: float
 
 
@@ -225,7 +226,7 @@ def _tables(heldout: Problem, population: Population, field: Field) -> list[_Gro
         chains = np.asarray(layout.table(members, t), np.float64)
         total, squares = (np.asarray(size * layout.table(v, t), np.float64) for v in means)
         measured = heldout.measured(t).reshape(d.shape)
-        noise, cells = heldout.noise_variances(t), layout.cells[t]
+        noise, cells = heldout.noise_moments(t), layout.cells[t]
         groups.append(_Group(scope, cells, d, c, chains, total, squares, measured, noise, dependence))
     return groups
 
@@ -250,7 +251,7 @@ def _singles(tables: Sequence[_Group], layout: Layout) -> Iterator[_Group]:
         )
         summed = group.d.size // layout.cards[f]
         measured = np.ones(layout.cards[f], bool)
-        noise = (group.noise[0] * summed, group.noise[1] * summed)
+        noise = group.noise.times(summed)
         yield _Group((f,), DenseCells(d.shape), d, c, m, sums, squares, measured, noise, group.dependence)
 
 
@@ -265,8 +266,7 @@ def _judge(group: _Group) -> _Judged:
     shared = within.sum() / max(float((m - 1).sum()), 1.0)
     spread = np.where(m >= _FEWEST_CHAINS, within / np.maximum(m - 1, 1), shared)
     binomial = d * q * (1 - q)
-    noise = group.noise[1] + group.noise[0] * q * q
-    variance = binomial + d**2 * spread * group.dependence / m + noise
+    variance = binomial + d**2 * spread * group.dependence / m + group.noise.of_rate(q)
     alone = (np.minimum(d * q, d * (1 - q)) >= _FEWEST_EXPECTED) & (m >= _FEWEST_CHAINS)
     numbers = [v[alone] for v in (d, c, d * q, variance)]
     cell = seen[alone]

@@ -25,6 +25,13 @@ Steps along the gradient are short where the tables tell least, so what is left 
 the draws of a law with precision 2λ, of mean square s̄²: the gradient left over is N(0, κ(I + 2λ)), κ =
 u²/s̄², and is added to u − ρθ.
 
+**Noisy tables.** A fit to tables that noise was taken out of has weights near 0 where the noise hid them,
+and penalties that follow; a law made of these would shrink as noise grows. Instead the prior N(0, s) of each
+table is learnt from the noisy tables when the model is fitted (:mod:`~agglearn.field.strength`), and what the
+tables tell is lessened by their noise: a cell's r = hθ + N(0, h + ν) tells h²/(h + ν) = h/f of its weight,
+f = 1 + ν/h, so I becomes f^(−½)·I·f^(−½). The draws are then √f·(I + f/s)⁻¹(u + √(f/s)·z), which goes to the
+law above as the noise goes to 0 and to the prior as it grows.
+
 What it covers: the log-odds of a pairwise field that the records were drawn from, averaged over records and
 such fields. What it does not: structure that no table shows, and chains that have not mixed.
 """
@@ -76,6 +83,7 @@ _LOOKED_EVERY = 10  # iterations between two looks at the predictions
 _WAY = 3.0  # over t: the part of the way to the last weights that their average goes in iteration t
 _JUDGED = 1 << 14  # members that the mean square of a spread is taken over
 _BLOCK = 1 << 16  # records at a time
+_LEAST_INFORMATION = 1e-3  # of a cell that all but no record is in: bounds what noise multiplies
 _EXACT_DRAWS = 20_000  # members of a field that kept no chains: as many as a middling fit has
 
 
@@ -189,6 +197,11 @@ def model_posterior(
         "seed": seed,
         "threads": threads,
     }
+    if record.noise is not None and record.variances is not None:
+        fixed = None if record.settings.by_table else record.lambda_theta
+        return posterior_of_noisy(
+            drawn, model.field, model.rows, record.variances, fixed, prior=model.prior, **options
+        )
     if record.settings.by_table:
         penalties, levels = record.penalties, model.levels
         if levels is not None:
@@ -286,25 +299,77 @@ def posterior_by_table(
         at = replace(field, layout=layout, mu=np.append(field.mu, more), theta=np.append(field.theta, more))
     draws, width = _affordable(layout, _members(population), draws)
     at_fit = Information(population, at, rows, thread_count(threads))
-    normals = Normals(seed, Use.POSTERIOR, _noise_of_cells(at_fit, noise))
     precision = np.repeat(2 * penalties, layout.sizes)
+    kept = _draws(at_fit, precision, _noise_of_cells(at_fit, noise), draws, width, seed)
+    if levels is not None:
+        kept, population = with_intercept(levels.fold(kept[:-1]), kept[-1]), population.over(field.layout)
+    undone = _undone(population, kept, left_to_go, threads)
+    own = slice(field.layout.n_tables)
+    common = float(np.average(2 * penalties[own], weights=field.layout.sizes))
+    return Posterior(field, field, kept, common, undone)
+
+
+def posterior_of_noisy(
+    population: Population,
+    field: Field,
+    rows: float,
+    variances: Floats,
+    lambda_theta: float | None = None,
+    *,
+    noise: TableNoise,
+    prior: Floats | None = None,
+    left_to_go: float = 0.0,
+    draws: int | None = None,
+    seed: int = 0,
+    threads: int | None = None,
+) -> Posterior:
+    """The same of a fit to tables that noise was taken out of (*Noisy tables* above).
+
+    ``variances`` are those of the weights of each table before any is seen
+    (:mod:`~agglearn.field.strength`). A fit with ``lambda_theta`` for all tables was not told them: its
+    centre is found from where it stands.
+    """
+    layout = field.layout
+    mean = np.zeros(layout.n_cells) if prior is None else prior
+    draws, width = _affordable(layout, _members(population), draws)
+    at_fit = Information(population, field, rows, thread_count(threads))
+    variance = np.square(_noise_of_cells(at_fit, noise))
+    hidden = 1 + variance / np.maximum(at_fit.diagonal(), _LEAST_INFORMATION)
+    own = np.repeat(1 / variances, layout.sizes)
+    centre = at_fit
+    if lambda_theta is not None:
+        expected, positives = at_fit.expected()
+        told = (expected + 2 * lambda_theta * (field.theta - mean), positives)
+        centre = _mode(at_fit, told, own * hidden, mean)
+    kept = _draws(centre, own * hidden, np.zeros(layout.n_cells), draws, width, seed)
+    kept[:-1] *= np.sqrt(hidden).astype(np.float32)[:, None]
+    undone = _undone(population, kept, left_to_go, threads)
+    return Posterior(field, centre.field, kept, float(np.average(own)), undone)
+
+
+def _draws(
+    information: Information, precision: Floats, sigma: Floats, draws: int, width: int, seed: int
+) -> Shifts:
+    """Draws of (I + R)⁻¹(u + √R·z), R the precision of each cell, σ the noise on what tables tell of it."""
+    layout, normals = information.field.layout, Normals(seed, Use.POSTERIOR, sigma)
     pull = np.sqrt(precision).astype(np.float32)[:, None]
     kept = np.empty((layout.n_cells + 1, draws), np.float32)
     for start in range(0, draws, width):
         some = range(start, min(start + width, draws))
-        right = normals.tables(at_fit, some)
+        right = normals.tables(information, some)
         right[:-1] += pull * normals.cells(some)
-        kept[:, some.start : some.stop] = at_fit.solve(
+        kept[:, some.start : some.stop] = information.solve(
             right, precision, _TOLERANCE, free=_untied(layout), shared=True
         )
-    if levels is not None:
-        kept = with_intercept(levels.fold(kept[:-1]), kept[-1])
-    seen = Chains(field.layout, population.some(_JUDGED), threads=thread_count(threads))
-    undone = left_to_go**2 / float(mean_square(seen, kept).mean())
-    kept *= np.float32(np.sqrt(1 + undone))
-    own = slice(field.layout.n_tables)
-    common = float(np.average(2 * penalties[own], weights=field.layout.sizes))
-    return Posterior(field, field, kept, common, undone)
+    return kept
+
+
+def _undone(population: Population, draws: Shifts, left_to_go: float, threads: int | None) -> float:
+    """κ of what training left undone, by which draws are then as much further."""
+    seen = Chains(population.layout, population.some(_JUDGED), threads=thread_count(threads))
+    undone = left_to_go**2 / float(mean_square(seen, draws).mean())
+    draws *= np.float32(np.sqrt(1 + undone))
+    return undone
 
 
 def _require_penalty(lambda_theta: float) -> None:
@@ -358,7 +423,7 @@ def _affordable(layout: Layout, n_chains: int, draws: int | None) -> tuple[int, 
 
 
 def _mode(
-    information: Information, told: tuple[Floats, float], precision: float, mean: Floats
+    information: Information, told: tuple[Floats, float], precision: float | Floats, mean: Floats
 ) -> Information:
     """The information where the expected positives are those told, less ρ(θ − mean): at the centre."""
     population = information.population
@@ -368,7 +433,7 @@ def _mode(
         loss = information.rows * population.mean(population.map(lambda s: np.logaddexp(0.0, s), scores))
         gain = float(told[0] @ field.theta) + told[1] * field.intercept
         away = field.theta - mean
-        return float(loss - gain + precision / 2 * (away @ away))
+        return float(loss - gain + 0.5 * float((precision * away) @ away))
 
     value = objective(information.field)
     for _ in range(_NEWTON_STEPS):

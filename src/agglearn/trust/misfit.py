@@ -13,11 +13,11 @@ tells little).
 The positives are judged given the records, as training does: with q̂ the mean of p over the chains of the
 cell,
 
-    z = (c − d·q̂) / √( d·q̂(1 − q̂) + d²·ψ/m + σ²(1 + q̂²) ),
+    z = (c − d·q̂) / √( d·q̂(1 − q̂) + d²·ψ/m + ν ),
 
-ψ being the variance that the two halves show for one chain's p. A fit that has converged leaves c − d·q̂ =
-2λ_θ·θ behind: the penalty holds θ back on purpose, and 2λ_θ·θ over the same standard error tells how much
-of the misfit is its doing.
+ν being the noise on c − d·q̂ (σ²(1 + q̂²) where each number has its own) and ψ the variance that the two
+halves show for one chain's p. A fit that has converged leaves c − d·q̂ = 2λ_θ·θ behind: the penalty holds θ
+back on purpose, and 2λ_θ·θ over the same standard error tells how much of the misfit is its doing.
 
 Cells are judged from one record expected (or five given) for d, and from one positive and one negative
 expected for c. :mod:`.distance` has measures that do not grow with the number of records.
@@ -45,6 +45,7 @@ from agglearn.field.margins import Margin, unexplained
 from agglearn.field.problem import Problem
 from agglearn.schema.schema import Schema
 from agglearn.tables.cells import SparseCells
+from agglearn.tables.noise import Moments
 from agglearn.trust.distance import gain_of_rates, hellinger
 from agglearn.trust.mixing import HalfTallies
 
@@ -138,7 +139,7 @@ class _Cells:
     chains: Floats
     p: Floats
     judged: npt.NDArray[np.bool_]  # was measured at all
-    noise: tuple[float, float]  # variances of each count and of each sum
+    noise: Moments  # on each count and on each sum
 
 
 def misfits(
@@ -171,7 +172,7 @@ def misfits(
     for t in range(layout.n_tables):
         part = layout.part(t)
         numbers = (given.d[part], given.c[part], seen.chains[:, part], seen.p[:, part])
-        tables.append(_Cells(*numbers, given.measured(t), given.noise_variances(t)))
+        tables.append(_Cells(*numbers, given.measured(t), given.noise_moments(t)))
     noises = np.array([_noise(cells, n, seen.records) for cells in tables])  # rows: Σφ, cells, Σψ, cells
     whole = noises.sum(axis=0)
     phi = _shared(noises[:, 0], noises[:, 1], whole[0] / max(whole[1], 1.0))
@@ -255,12 +256,12 @@ def _judge(cells: _Cells, n: float, chains: int, phi: float, psi: float) -> _Jud
     m, p = cells.chains.sum(axis=0), cells.p.sum(axis=0)
     a_chain = n / chains
     e = a_chain * m
-    variance = np.maximum(e, 1.0) * (1 - e / n) + phi * a_chain * np.maximum(e, a_chain) + cells.noise[0]
+    variance = np.maximum(e, 1.0) * (1 - e / n) + phi * a_chain * np.maximum(e, a_chain) + cells.noise.count
     judged = cells.judged & ((e >= _LEAST_EXPECTED) | (d >= _SURPRISING))
     q = np.divide(p, m, out=np.zeros_like(m), where=m > 0)
     positives = d * q
     labelled = cells.judged & (np.minimum(positives, d - positives) >= _LEAST_EXPECTED)
-    spread = positives * (1 - q) + d**2 * psi / np.maximum(m, 1.0) + cells.noise[1] + cells.noise[0] * q**2
+    spread = positives * (1 - q) + d**2 * psi / np.maximum(m, 1.0) + cells.noise.of_rate(q)
     return _Judged(cells, _Side(d, e, variance, judged), _Side(c, positives, spread, labelled), q)
 
 
