@@ -102,7 +102,7 @@ READERS = {
     "private.agg": ("check", "denoise", "fit", "merge"),
     "first.agg": ("window", "check", "merge"),
     "a.model": ("predict", "predict", "evaluate", "sample", "diagnose", "show", "export", "report", "fit"),
-    "run/iteration-000003": ("fit",),
+    "begun/iteration-000003": ("fit",),
     "schema.json": ("schema show", "schema check", "schema edit", "aggregate", "sql"),
 }
 """Who reads what can be damaged."""
@@ -110,8 +110,8 @@ READERS = {
 
 def reading(verb: str, what: str) -> list[str]:
     """A command of a verb that reads this folder or file."""
-    if what.startswith("run/"):
-        return ["fit", "a.agg", "-o", "new.model", *_SMALL.split(), "--tolerance", "0", "--resume", "run"]
+    if what.startswith("begun/"):
+        return ["fit", "a.agg", "-o", "new.model", *_SMALL.split(), "--tolerance", "0", "--resume", "begun"]
     args = list(COMMANDS[verb].args)
     if (verb, what) == ("aggregate", "schema.json"):
         return [*args, "--schema", what]

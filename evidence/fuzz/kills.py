@@ -93,7 +93,7 @@ def prepare(folder: Path) -> None:
         "noise b.agg --epsilon 1 --delta 1e-6 --assume-public-schema --processes 1 -o private.agg",
         "schema edit a.agg -o schema.json",
         f"fit a.agg -o a.model {_FITTED}",
-        f"fit a.agg -o a.model {_FITTED} --iterations 3 --checkpoint run --checkpoint-every 0",
+        f"fit a.agg -o a.model {_FITTED} --iterations 3 --checkpoint begun --checkpoint-every 0",
         # Intervals ask for a model whose predictions were looked at while it was trained.
         f"fit a.agg -o looked-at.model {_FITTED} --iterations 20",
     )

@@ -11,7 +11,6 @@ import faulthandler
 import os
 import select
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -143,13 +142,12 @@ def run(
     environment = {**(environment or {}), "TMPDIR": str(folder)}  # what is left there is found
     streams = Streams(out, err, without_stdout, stdout)
     began = time.perf_counter()
-    if fresh:
-        child = _begin_fresh(args, folder, streams, environment)
-    else:
-        child = _fork()
-        if child == 0:
-            kill = None if kill_at is None else (kill_at, kill_after)
-            _become(args, folder, streams, kill, memory, environment, without_exchange)
+    child = _fork()
+    if child == 0 and fresh:
+        _start(args, folder, streams, environment)
+    elif child == 0:
+        kill = None if kill_at is None else (kill_at, kill_after)
+        _become(args, folder, streams, kill, memory, environment, without_exchange)
     status, used, timed_out = _wait(child, began + timeout, None if end_after is None else began + end_after)
     code = os.waitstatus_to_exitcode(status)
     outcome = Outcome(
@@ -174,6 +172,12 @@ class Streams:
     closed: bool = False
     elsewhere: str | None = None
 
+    def connect(self) -> None:
+        """Let this process read from nothing and print there."""
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        for path, number in ((self.elsewhere or self.out, 1), (self.err, 2)):
+            os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), number)
+
 
 def _fork() -> int:
     """A child with no handlers of signals, as a process begins: not with those of whoever runs the trials."""
@@ -189,22 +193,17 @@ def _fork() -> int:
     return child
 
 
-def _begin_fresh(args: Sequence[str], folder: Path, streams: Streams, environment: dict[str, str]) -> int:
-    """A new interpreter, as the shell starts it."""
-    command = [sys.executable, "-X", "faulthandler", "-m", "agglearn", *args]
-    if streams.closed:
-        command = ["sh", "-c", 'exec "$@" >&-', "sh", *command]
-    with open(streams.elsewhere or streams.out, "wb") as out, open(streams.err, "wb") as err:
-        begun = subprocess.Popen(
-            command,
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=err,
-            env={**os.environ, **environment},
-        )
-    begun.returncode = 0  # it is waited for here, by its number
-    return begun.pid
+def _start(args: Sequence[str], folder: Path, streams: Streams, environment: dict[str, str]) -> None:
+    """Be a new interpreter, as the shell starts it, in a child: this never returns."""
+    try:
+        streams.connect()
+        os.chdir(folder)
+        if streams.closed:
+            os.close(1)
+        command = [sys.executable, "-X", "faulthandler", "-m", "agglearn", *args]
+        os.execve(sys.executable, command, {**os.environ, **environment})
+    finally:
+        os._exit(70)
 
 
 def _wait(child: int, until: float, end_at: float | None) -> tuple[int, Any, bool]:
@@ -245,16 +244,11 @@ def _become(
     """Be the command line, in a child: this never returns."""
     code = 70
     try:
-        for path, number in ((streams.out, 1), (streams.err, 2)):
-            target = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            os.dup2(target, number)
-        if streams.elsewhere is not None:
-            os.dup2(os.open(streams.elsewhere, os.O_WRONLY), 1)
+        streams.connect()
         sys.stdout = os.fdopen(1, "w", encoding="utf-8", closefd=False)
         if streams.closed:
             sys.stdout = None  # as the interpreter has it where there is none
         sys.stderr = os.fdopen(2, "w", encoding="utf-8", closefd=False)
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         faulthandler.enable()
         os.chdir(folder)
         os.environ.update(environment)
