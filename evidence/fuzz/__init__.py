@@ -62,7 +62,7 @@ SUBJECT = Subject(name="fuzz", page="robustness", text=_TEXT)
 
 @dataclass(frozen=True)
 class Sizes:
-    """How many cases by which seed, how many a cell; at which of its calls a verb is killed, and how often."""
+    """How many cases by which seed, how many a cell; at which calls a verb is killed, and how often."""
 
     cases: int
     seed: int = 0

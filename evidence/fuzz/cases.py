@@ -90,7 +90,12 @@ class Case:
         # A kill at a call, and a limit on what is taken beyond the libraries, are put into a child.
         fresh = self._fresh and not {"kill_at", "memory"} & set(how)
         return run(
-            args, self.folder, timeout=_TIMEOUT, environment=environment, fresh=fresh, **how  # type: ignore[arg-type]
+            args,
+            self.folder,
+            timeout=_TIMEOUT,
+            environment=environment,
+            fresh=fresh,
+            **how,  # type: ignore[arg-type]
         )
 
     def look(self) -> dict[str, tuple[int, int]]:

@@ -41,9 +41,7 @@ COMMANDS = {
     "subtract": _command("subtract both.agg b.agg -o new.agg", "o"),
     "window": _command("window first.agg second.agg --last 2 -o new.agg", "last half-life o"),
     "drift": _command("drift a.agg b.agg", "label"),
-    "sql": _command(
-        "sql a.agg --table t", "table dialect tables hash-size min-count o", flags="one-query"
-    ),
+    "sql": _command("sql a.agg --table t", "table dialect tables hash-size min-count o", flags="one-query"),
     "noise": _command(
         "noise a.agg --min-count 3 -o new.agg", f"{_BUDGET} {_COARSE} o", "assume-public-schema"
     ),
@@ -55,7 +53,8 @@ COMMANDS = {
     "spent": _command("spent a.agg"),
     "plan": _command(
         "plan a.agg --epsilon 1 --threads 1",
-        "epsilon delta mechanism max-records label positive features exclude schema bins tables seeds threads",
+        "epsilon delta mechanism max-records label positive features exclude schema bins tables seeds "
+        "threads",
     ),
     "fit": _command(
         f"fit a.agg -o new.model {_SMALL}",

@@ -122,9 +122,7 @@ def trials(
         call += every
 
 
-def moments(
-    prepared: Path, verb: Verb, work: Path, *, kills: int, rng: random.Random
-) -> Iterator[list[str]]:
+def moments(prepared: Path, verb: Verb, work: Path, *, kills: int, rng: random.Random) -> Iterator[list[str]]:
     """Kill a verb so many times at moments that follow one of its calls, whatever it is then doing."""
     trial = _Trial(prepared, verb, work, without_exchange=False)
     calls = 1

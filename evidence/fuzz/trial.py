@@ -1,8 +1,8 @@
 """One run of the command line in a child of its own, watched: how it ends, what it says, leaves and takes.
 
 The child is forked from a process that has loaded everything, so a trial costs what the verb does and not the
-start of an interpreter; or it is a new interpreter, as a user has it. A forked one can be killed at any of its
-calls to the file system within its folder, which an audit hook counts.
+start of an interpreter; or it is a new interpreter, as a user has it. A forked one can be killed at any of
+its calls to the file system within its folder, which an audit hook counts.
 """
 
 from __future__ import annotations
@@ -290,7 +290,7 @@ def _limit(memory: int) -> None:
 
 
 def _kill_at(number: int, after: float, folder: Path) -> None:
-    """Die, as by a kill that cannot be caught, when the folder is touched for the n-th time, or soon after."""
+    """Die, as by a kill that cannot be caught, when the folder is touched for the n-th time or soon."""
     done = 0
     inside = os.path.realpath(folder)
 

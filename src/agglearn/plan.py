@@ -23,7 +23,8 @@ from agglearn.model.fitting import fit
 from agglearn.privacy.budget import Budget
 from agglearn.privacy.choices import choices_of
 from agglearn.privacy.release import USUAL_DELTA, require_exact, simulate
-from agglearn.records.sources import FrameSource, open_source
+from agglearn.records.frames import FrameSource
+from agglearn.records.sources import open_source
 from agglearn.records.split import assign
 from agglearn.report.document import (
     Block,

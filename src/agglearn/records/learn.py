@@ -75,8 +75,9 @@ def why_left_out(survey: ColumnSurvey, coding: Coding) -> str | None:
     present = survey.rows - survey.missing
     if survey.value_type == "timestamp":
         what = "a time"
-    elif survey.n_distinct > _MOSTLY * present >= _MOSTLY * _ENOUGH and not _is_quantity(survey)[0]:
-        what = f"{survey.n_distinct:,} values in {present:,} records, an identifier"
+    elif survey.n_seen > _MOSTLY * present >= _MOSTLY * _ENOUGH and not _is_quantity(survey)[0]:
+        about = "" if survey.exact else "about "
+        what = f"{about}{min(survey.n_seen, present):,} values in {present:,} records, an identifier"
     else:
         return None
     return f"{what} (to have it as a feature, name it: {option('categorical', survey.name)})"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
@@ -40,6 +41,12 @@ def in_threads(threads: int, work: Callable[[int], Any]) -> list[Any]:
         return [work(0), *(other.result() for other in others)]
     finally:
         wait(others)  # whatever ends this one early: nobody goes on with arrays that are no longer in use
+
+
+def meanwhile(work: Callable[[], None]) -> None:
+    """Do something beside what follows, that others can do without; whether it fails is for them to find."""
+    with suppress(RuntimeError):  # the system gives no further thread
+        _pool(1).submit(work)
 
 
 @lru_cache

@@ -7,6 +7,7 @@ the type that carried them, and numbers that are text by their key (:mod:`.value
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -30,6 +31,13 @@ _UNFIT = (
     pa.types.is_fixed_size_binary,
     pa.types.is_interval,
 )
+
+
+def check_unique(names: Sequence[str], where: str) -> None:
+    """Refuse columns of the same name; ``where`` says whose they are."""
+    twice = [n for i, n in enumerate(names) if n in names[:i]]
+    if twice:
+        raise InputError(f"{where}: column {twice[0]!r} stands twice; rename one of them")
 
 
 def value_type(arrow_type: Any) -> str:
