@@ -35,9 +35,19 @@ _UNFIT = (
 
 def check_unique(names: Sequence[str], where: str) -> None:
     """Refuse columns of the same name; ``where`` says whose they are."""
-    twice = [n for i, n in enumerate(names) if n in names[:i]]
-    if twice:
-        raise InputError(f"{where}: column {twice[0]!r} stands twice; rename one of them")
+    twice = repeated(names)
+    if twice is not None:
+        raise InputError(f"{where}: column {twice!r} stands twice; rename one of them")
+
+
+def repeated(names: Sequence[str]) -> str | None:
+    """The first name that stands there again, if any does."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            return name
+        seen.add(name)
+    return None
 
 
 def value_type(arrow_type: Any) -> str:
