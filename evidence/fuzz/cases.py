@@ -11,11 +11,14 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
+from agglearn.trust.kept import FOLDER
 from evidence.fuzz.commands import COMMANDS, READERS, reading
 from evidence.fuzz.damage import damage_document, damage_folder
 from evidence.fuzz.inputs import write_input
@@ -27,6 +30,7 @@ _LEAST = 100_000_000  # libraries that are loaded and code that is compiled in t
 _TIMEOUT = 300.0  # of a case that takes a second on a machine with nothing else to do
 _FRESH = 50  # one case in so many begins with a new interpreter
 
+_OURS = re.compile(rf"[^/]+\.(agg|model)/(?!\.?{FOLDER}\b)")  # beside what a model keeps of its own intervals
 _ODD = (
     "0", "-1", "1", "2", "1e308", "1e-308", "nan", "inf", "-inf", "1000000000",
     str(10**20), "-" + str(10**20), "9" * 400,
@@ -35,6 +39,7 @@ _ODD = (
     "utf-16", "*", "\t", "auto", "gaussian:0", "gaussian:nan", "laplace:1e308", "rounding-to:5",
     "valid=0.2", "x1*x2", "x1", "x1=a,b", "x2=1,2", "x1,x2", "y", "a.csv", "a.agg", "a.model",
     "schema.json", "new.model", "new.agg/x.agg", "new.csv", "2026-01-01", "1d", "json", "all",
+    "a.model/manifest.json", "a.agg/new.csv",
 )  # fmt: skip
 
 
@@ -121,6 +126,11 @@ def _left(case: Case, outcome: Outcome) -> list[str]:
         kept = ("--checkpoint", "--resume")
         touched = [] if any(name in case.args for name in kept) else [*new, *other]
         faults += [f"failed, and touched {touched[0]}"] if touched else []
+    # Tables and models are written whole, as the output that was named, or not at all.
+    named = {value for name, value in pairwise(case.args) if name == "-o"}
+    changed = [n for n in sorted({*case.before, *after}) if after.get(n) != case.before.get(n)]
+    inside = [n for n in changed if _OURS.match(n) and n.partition("/")[0] not in named]
+    faults += [f"changed {inside[0]}"] if inside else []
     outside = [path.name for path in case.folder.parent.iterdir() if path != case.folder]
     return faults + ([f"left {outside[0]} outside"] if outside else [])
 
