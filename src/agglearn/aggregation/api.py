@@ -184,6 +184,7 @@ def _count_here(data: Any, columns: Columns, schema: Schema | None, how: Aggrega
     """Records at hand, read once to learn their schema and once to count them."""
     source = open_source(data, how.read)
     if isinstance(source, FileSource):
+        source.refuse_twice()
         source = KeptSource(source)
     meanwhile(get_ready)
     split, encoding, show = how.parts, how.target_encoding, how.show_progress

@@ -35,7 +35,7 @@ def load_opendp() -> None:
         raise MissingExtraError("Private noise", "privacy") from None
     except Exception as error:  # what it raises, of no kind of its own, where the system loads no library
         raise AgglearnError(
-            f"OpenDP, which draws the noise, cannot be loaded: {one_line(error)}; give the process more memory"
+            f"OpenDP, which draws noise, cannot be loaded ({one_line(error)}): give the process more memory"
         ) from None
     enable_features("contrib")
 

@@ -61,6 +61,8 @@ def expand(patterns: Iterable[str]) -> list[Path]:
             if not found:
                 raise InputError(f"folder {pattern} holds no CSV, Parquet or Arrow file")
         elif os.path.exists(path):
+            if not os.path.isfile(path):  # to open a pipe is to wait, and it is read once only
+                raise InputError(f"{pattern} is a pipe or a device: write what comes from it to a file first")
             found = [path]
         else:
             found = [Path(p) for p in sorted(glob.glob(pattern, recursive=True)) if os.path.isfile(p)]
@@ -111,6 +113,16 @@ class FileSource:
             rows = None if rows is None or count is None else rows + count
         object.__setattr__(self, "columns", columns or [])
         object.__setattr__(self, "rows", rows)
+
+    def refuse_twice(self) -> None:
+        """Refuse a file that stands there twice, by whatever name: records are counted once."""
+        names: dict[tuple[int, int], Path] = {}
+        for path in self.paths:
+            told = path.stat()
+            first = names.setdefault((told.st_dev, told.st_ino), path)
+            if first is not path:
+                again = "" if first == path else f", which is {first},"
+                raise InputError(f"{path}{again} is named twice: every record must be counted once")
 
     def pieces(self) -> list[ParquetPiece]:
         """All records, in pieces that follow one another."""

@@ -206,9 +206,7 @@ def new_file(target: Path) -> Iterator[Path]:
     with _writing(target), unfinished(work):
         for above in target.parents:
             if _is_ours(above):
-                raise StoreError(
-                    f"{target} would be a file within {above}: name another output"
-                )
+                raise StoreError(f"{target} would be a file within {above}: name another output")
         if target.is_dir():
             raise StoreError(f"{target} is a folder: name a file")
         _sweep_leftovers(target)
