@@ -186,15 +186,20 @@ def _count_here(data: Any, columns: Columns, schema: Schema | None, how: Aggrega
     if isinstance(source, FileSource):
         source.refuse_twice()
         source = KeptSource(source)
-    meanwhile(get_ready)
-    split, encoding, show = how.parts, how.target_encoding, how.show_progress
-    if schema is None:
-        learnt = learn_schema(source, columns, how, split=split, encoding=encoding, show_progress=show)
-    elif how.grow:
-        learnt = grow_schema(source, schema, how, split, show_progress=show)
-    else:
-        learnt = Learnt(schema)
+    with meanwhile(get_ready):
+        learnt = _learnt(source, columns, schema, how)
     return _counted(source, learnt, schema is None, how)
+
+
+def _learnt(source: Source, columns: Columns, schema: Schema | None, how: AggregateOptions) -> Learnt:
+    """The schema to count by: learnt, grown, or as it was given."""
+    split, show = how.parts, how.show_progress
+    if schema is None:
+        encoding = how.target_encoding
+        return learn_schema(source, columns, how, split=split, encoding=encoding, show_progress=show)
+    if how.grow:
+        return grow_schema(source, schema, how, split, show_progress=show)
+    return Learnt(schema)
 
 
 def _counted(source: Source, learnt: Learnt, is_new: bool, how: AggregateOptions) -> Aggregation:
