@@ -30,14 +30,14 @@ _ALONE = 100_000  # so few are done here: another process takes half a second to
 def load_opendp() -> None:
     """Load OpenDP, with all of it that is needed here."""
     try:
-        from opendp.mod import enable_features
+        from opendp import mod
     except ImportError:
         raise MissingExtraError("Private noise", "privacy") from None
     except Exception as error:  # what it raises, of no kind of its own, where the system loads no library
         raise AgglearnError(
             f"OpenDP, which draws noise, cannot be loaded ({one_line(error)}): give the process more memory"
         ) from None
-    enable_features("contrib")
+    mod.enable_features("contrib")
 
 
 def measurement(mechanism: str, scale: float) -> Any:
