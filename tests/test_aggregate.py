@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from agglearn.aggregation.api import aggregate, aggregate_split
 from agglearn.aggregation.database import open_database_table
 from agglearn.errors import InputError, TooLargeError
-from agglearn.records import sources
+from agglearn.records import files, frames, kept
 from agglearn.records.split import assign, parse_split
 from agglearn.runtime import memory
 from agglearn.schema.columns import as_text
@@ -274,8 +274,9 @@ def test_a_schema_learnt_on_one_backend_codes_another(
 def test_tables_do_not_depend_on_the_size_of_a_batch(
     rich: Any, rich_data: AggregatedData, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sources, "BATCH_ROWS", 37)
-    monkeypatch.setattr(sources, "_CSV_BLOCK", 5000)
+    for module in (files, frames):
+        monkeypatch.setattr(module, "BATCH_ROWS", 37)
+    monkeypatch.setattr(files, "_CSV_BLOCK", 5000)
     data = aggregate(BACKENDS[name](rich, tmp_path), ["order", "sum"], tables="singles,pairs")
     assert without_types(data).equals(without_types(rich_data))
 
@@ -690,18 +691,36 @@ def test_memory_does_not_grow_with_the_records(monkeypatch: pytest.MonkeyPatch, 
             writer.write_table(
                 pa.table([*columns, rng.integers(0, 2, n // 8).astype(np.int8)], schema=schema)
             )
-    monkeypatch.setattr(sources, "BATCH_ROWS", 10_000)
+    monkeypatch.setattr(files, "BATCH_ROWS", 10_000)
+    monkeypatch.setattr(kept, "_MOST", 1 << 20)  # bytes kept for the second reading, of any number of records
     pool = pa.default_memory_pool()
     before = pool.bytes_allocated()
     seen: list[int] = []
-    original = sources.FileSource.batches
+    original = files.FileSource.batches
 
     def watched(self: Any, columns: Any) -> Any:
         for batch in original(self, columns):
             seen.append(pool.bytes_allocated() - before)
             yield batch
 
-    monkeypatch.setattr(sources.FileSource, "batches", watched)
+    monkeypatch.setattr(files.FileSource, "batches", watched)
     assert aggregate(tmp_path / "x.parquet", "y").rows == n
     # All columns would take 33 bytes a record, 13 MB; a row group takes an eighth of that.
     assert max(seen) < 33 * n / 3
+
+
+def test_few_records_are_read_from_a_file_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("x,y\n" + "a,1\nb,0\n" * 50)
+    read = []
+    original = files.FileSource.batches
+
+    def watched(self: Any, columns: Any) -> Any:
+        read.append(columns)
+        return original(self, columns)
+
+    monkeypatch.setattr(files.FileSource, "batches", watched)
+    once = aggregate(tmp_path / "in.csv", "y")
+    assert len(read) == 1
+    monkeypatch.setattr(kept, "_MOST", 0)
+    assert aggregate(tmp_path / "in.csv", "y").equals(once)
+    assert len(read) == 3

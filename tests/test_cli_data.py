@@ -330,8 +330,8 @@ def test_a_program_that_ends_before_its_file_ends_cleanly(encoding: str, tmp_pat
     (tmp_path / "in.csv").write_text("x,y\n" + "日,1\nb,0\n" * 300_000, encoding=encoding)
     code = (
         "import os, sys\n"
-        "from agglearn.records import sources\n"
-        "sources._CSV_BLOCK = 1 << 14\n"
+        "from agglearn.records import files, sources\n"
+        "files._CSV_BLOCK = 1 << 14\n"
         "for _ in range(6):\n"
         "    if not os.fork():\n"
         "        source = sources.open_source(sys.argv[1], sources.ReadOptions(encoding=sys.argv[2]))\n"

@@ -193,10 +193,10 @@ def test_predict_streams_batch_by_batch(
     run_cli: Cli, work: Path, source: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from agglearn.field.field import Field
-    from agglearn.records import sources
+    from agglearn.records import files
 
-    monkeypatch.setattr(sources, "BATCH_ROWS", 170)
-    monkeypatch.setattr(sources, "_CSV_BLOCK", 4000)
+    monkeypatch.setattr(files, "BATCH_ROWS", 170)
+    monkeypatch.setattr(files, "_CSV_BLOCK", 4000)
     sizes: list[int] = []
     whole = Field.log_odds
 

@@ -19,7 +19,7 @@ from agglearn.errors import InputError
 from agglearn.records import survey as surveys
 from agglearn.records.binning import quantile_cuts
 from agglearn.records.encoding import learn_encoding
-from agglearn.records.learn import ColumnNote, learn_feature
+from agglearn.records.learn import ColumnNote, learn_feature, why_left_out
 from agglearn.records.options import Coding
 from agglearn.records.survey import ColumnSurvey
 from agglearn.schema.features import Binned, Categorical, Feature
@@ -434,6 +434,28 @@ def test_what_is_named_stays() -> None:
     people = _people()
     assert "name" in agglearn.aggregate(people, "y", categorical=["name"]).schema.names
     assert agglearn.aggregate(people, "y", features=["when", "colour"]).schema.names == ("when", "colour")
+
+
+def test_an_identifier_is_known_though_not_all_of_its_values_are_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of 30,000 texts some hundreds are kept; the error of the estimate is 1.6 %."""
+    monkeypatch.setattr(surveys, "KEPT", 1000)
+    n = 30_000
+    whole = ColumnSurvey("id")
+    halves = [ColumnSurvey("id"), ColumnSurvey("id")]
+    repeated = ColumnSurvey("often")
+    for start in range(0, n, 2500):
+        texts = pa.array([f"u{i}" for i in range(start, start + 2500)])
+        whole.add(texts)
+        halves[start >= n // 2].add(texts)
+        repeated.add(pa.array([f"v{i % 6000}" for i in range(start, start + 2500)]))
+    halves[0].merge(halves[1])
+    assert whole.n_distinct <= 2000
+    for survey, there_were in ((whole, n), (halves[0], n), (repeated, 6000)):
+        assert abs(survey.n_seen / there_were - 1) < 0.08  # five standard errors
+    assert "an identifier" in (why_left_out(whole, Coding()) or "")
+    assert why_left_out(repeated, Coding()) is None
 
 
 def test_records_that_are_nothing_but_identifiers_are_refused() -> None:

@@ -30,7 +30,7 @@ from agglearn.privacy.persons import bounded
 from agglearn.privacy.public import ToLearn
 from agglearn.privacy.release import ask_for_tables, noisy_tables, simulate
 from agglearn.privacy.selection import ask_for_common
-from agglearn.records.sources import FrameSource, to_arrow
+from agglearn.records.frames import FrameSource, to_arrow
 from agglearn.schema.features import Binned, Categorical, Cut
 from agglearn.schema.schema import Label, Schema
 from agglearn.tables.data import AggregatedData

@@ -137,6 +137,12 @@ def test_a_limit_of_the_process_is_a_limit(work: Path) -> None:
     assert not outcome.faults
 
 
+def test_a_report_is_refused_where_its_pictures_would_abort(work: Path) -> None:
+    outcome = try_run(["report", "a.model", "-o", "r.html"], work, memory=2_000_000_000)
+    assert (outcome.code, outcome.faults) == (2, [])
+    assert "raise it with ulimit -v" in outcome.err
+
+
 def test_without_a_folder_for_kernels_they_go_to_a_temporary_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -235,6 +241,8 @@ def test_every_option_of_a_number_has_bounds(name: str) -> None:
         "aggregate a.csv --label y -o new.agg --encoding rot13",
         "aggregate a.csv --label y -o new.agg --split valid=0.2 --seed 100000000000000000000",
         "sample a.model -n 100000000000000000000 -o new.csv",
+        f"aggregate a.csv --label y -o new.agg --hash-size {'9' * 400}",
+        f"aggregate a.csv --label y -o new.agg --hash-size -{'9' * 400}",
         "fit a.agg -o new.model --checkpoint new.model/run",
         "fit a.agg -o run/new.model --checkpoint run",
         "predict a.model records -o records/scores.csv",
@@ -263,6 +271,39 @@ def test_tables_written_below_the_records_are_not_read_as_records(work: Path, ru
 def test_an_output_that_is_replaced_is_said(work: Path, run_cli: Cli) -> None:
     run = run_cli("fit", "a.agg", "-o", "a.model", "--chains", "20", "--iterations", "2")
     assert (run.code, "a.model exists and will be replaced" in run.err) == (0, True)
+
+
+def test_a_sum_that_is_replaced_is_said(work: Path, run_cli: Cli) -> None:
+    run_cli("merge", "a.agg", "-o", "sum.agg")
+    assert "sum.agg exists and will be replaced" in run_cli("merge", "a.agg", "-o", "sum.agg").err
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        "export a.model --format json -o a.model/manifest.json",
+        "sample a.model -n 5 -o a.model/s.csv",
+        "schema new --label y --categorical x1=a,b -o a.agg/manifest.json",
+    ],
+)
+def test_no_output_goes_into_tables_or_a_model(args: str, work: Path, run_cli: Cli) -> None:
+    run = run_cli(*args.split())
+    assert (run.code, "name another output" in run.err) == (2, True)
+    for name in ("a.agg", "a.model"):
+        agglearn.load(name)
+
+
+@pytest.mark.parametrize("again", ["a.csv", "./a.csv", "link.csv"])
+def test_a_file_that_is_named_twice_is_not_counted_twice(again: str, work: Path, run_cli: Cli) -> None:
+    Path("link.csv").symlink_to("a.csv")
+    run = run_cli("aggregate", "a.csv", again, "--label", "y", "-o", "new.agg")
+    assert (run.code, "every record must be counted once" in run.err) == (2, True)
+
+
+def test_a_pipe_of_records_is_refused_and_not_waited_for(work: Path) -> None:
+    os.mkfifo("pipe.csv")
+    outcome = try_run(["aggregate", "pipe.csv", "--label", "y", "-o", "new.agg"], work, timeout=30)
+    assert (outcome.code, "is a pipe" in outcome.err) == (2, True)
 
 
 @pytest.mark.parametrize("json", [[], ["--json"]])

@@ -1,11 +1,24 @@
 """Every kind of case is drawn by a seed and a number, so that each can be run again. A case runs the command
-line in a process of its own, in a fresh folder, told by `AGGLEARN_MEMORY` what it may take. It has failed
-if it prints a traceback, ends with another code than 0 or 2 (or the signal's, where one was sent), leaves
-something half-written, says nothing about a mistake, takes more memory than it was told, or does not end.
+line in a process of its own (one in fifty a new interpreter, the others forked from one that has loaded its
+libraries), in a fresh folder, told by `AGGLEARN_MEMORY` that it may take 600 MB. It has failed if it prints a
+traceback, ends with another code than 0 or 2 (or the signal's, where one was sent), leaves something
+half-written, touches any file though it exits with 2, says nothing about a mistake, takes more memory than it
+was told, or does not end. What was run:
+
+- *folders*: tables, models, checkpoints and schemas with a byte, a file or a word changed, most of them with
+  their checksums made to fit;
+- *inputs*: records and tables of odd bytes, names, types and values, in text, Parquet and Arrow;
+- *options*: one to three options of any verb with a value no one should give;
+- *faults*: a kill, an end by signal, memory that runs out, a stdout that is closed or full.
+
+Verbs that write are killed at every call to the file system that they make, with folders exchanged in one
+step and without, and at moments between two calls. Afterwards the old or the new output must be there, whole;
+the same command must then succeed and leave nothing beside it.
 """
 
 from __future__ import annotations
 
+import random
 import tempfile
 from collections import Counter
 from collections.abc import Mapping
@@ -15,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from evidence.fuzz.cases import KINDS, try_case
-from evidence.fuzz.kills import VERBS, prepare, trials
+from evidence.fuzz.kills import VERBS, moments, prepare, trials
 from evidence.page import table
 from evidence.runner import Cell, Value
 from evidence.subject import Subject
@@ -41,7 +54,24 @@ What is promised:
 
 What is not promised: that tables made by someone who means harm are true (a forged count that is a
 plausible number is believed); that a process lives on under a limit on its address space that leaves no
-room for the libraries it loads; that a file system which loses what was synced gives it back.
+room for the libraries it loads; that a file system which loses what was synced gives it back; that what
+could not be printed (a stdout that is full) was not done.
+
+Found by these cases and by hand, and mended:
+
+- a whole number of 400 digits as `--hash-size` was a traceback in the line that refused it;
+- `report` aborted in the engine of its pictures, which sets 66 GB of addresses aside, under any `ulimit -v`:
+  it says so before it begins;
+- OpenDP's library, where the system would not load it, was a traceback;
+- `export MODEL -o MODEL/manifest.json` destroyed the model: no output goes into tables or a model;
+- a file of records named twice, by a link or a pattern, was counted twice; a pipe was waited for;
+- an identifier of more than 500,000 texts was taken for a feature;
+- `merge` onto a sum that stood there did not say that it is replaced;
+- 10,000 columns were compared with one another, by name, before they were refused.
+
+A truncated `.csv.gz` did not end once in 60 s, on a machine with 160 processes at work. The same command
+ended in 2,000 forked runs and 150 new interpreters, the slowest after 1.7 s: it was that machine. A case now
+has 300 s, and tells where it stood if it is ended.
 """
 
 SUBJECT = Subject(name="fuzz", page="robustness", text=_TEXT)
@@ -49,15 +79,16 @@ SUBJECT = Subject(name="fuzz", page="robustness", text=_TEXT)
 
 @dataclass(frozen=True)
 class Sizes:
-    """How many cases by which seed, how many a cell; and at which of its calls a verb is killed."""
+    """How many cases by which seed, how many a cell; at which calls a verb is killed, and how often."""
 
     cases: int
     seed: int = 0
-    at_a_time: int = 500
+    at_a_time: int = 250
     kill_every: int = 1
+    kills: int = 200
 
 
-FULL, QUICK = Sizes(20_000), Sizes(80, at_a_time=20, kill_every=12)
+FULL, QUICK = Sizes(20_000), Sizes(80, at_a_time=20, kill_every=12, kills=10)
 
 
 def sized(cases: int) -> Sizes:
@@ -75,7 +106,7 @@ def cells(config: Sizes) -> list[Cell]:
             settings["cases"] = min(config.at_a_time, each - start)
             found.append(Cell(f"{kind}-{start:05d}", settings, partial(run_cases, **settings)))
     for verb in VERBS:
-        settings = dict[str, Any]({"verb": verb.name, "every": config.kill_every})
+        settings = dict[str, Any]({"verb": verb.name, "every": config.kill_every, "kills": config.kills})
         found.append(Cell(f"kill-{verb.name}", settings, partial(run_kills, **settings)))
     return found
 
@@ -99,8 +130,8 @@ def run_cases(kind: str, seed: int, start: int, cases: int) -> Value:
     return {"cases": cases, "codes": ended, "findings": findings, "slowest": slowest, "largest": largest}
 
 
-def run_kills(verb: str, every: int) -> Value:
-    """Kill a verb at its calls to the file system, with folders exchanged at once and without."""
+def run_kills(verb: str, every: int, kills: int) -> Value:
+    """Kill a verb at its calls, with folders exchanged at once and without; then at moments, until enough."""
     chosen = next(v for v in VERBS if v.name == verb)
     found: list[list[str]] = []
     with tempfile.TemporaryDirectory() as name:
@@ -111,7 +142,13 @@ def run_kills(verb: str, every: int) -> Value:
             work = Path(name) / str(without)
             work.mkdir()
             found += trials(prepared, chosen, work, without_exchange=without, every=every)
-    return {"kills": len(found), "lost": [fault for faults in found for fault in faults]}
+        at_calls = len(found)
+        rng = random.Random(f"kills {verb}")
+        work = Path(name) / "moments"
+        work.mkdir()
+        found += moments(prepared, chosen, work, kills=max(kills - at_calls, kills // 4), rng=rng)
+    lost = [fault for faults in found for fault in faults]
+    return {"kills": len(found), "at_calls": at_calls, "lost": lost}
 
 
 def section(results: Mapping[str, Value], images: Path) -> list[str]:
@@ -138,11 +175,16 @@ def section(results: Mapping[str, Value], images: Path) -> list[str]:
         )
     lines = table(["kind", "cases", "exit codes", "slowest", "most memory", "failures"], rows)
     kills = [
-        [name.removeprefix("kill-"), f"{value['kills']:,}", str(len(value["lost"]))]
+        [
+            name.removeprefix("kill-"),
+            f"{value['at_calls']:,}",
+            f"{value['kills'] - value['at_calls']:,}",
+            str(len(value["lost"])),
+        ]
         for name, value in results.items()
         if name.startswith("kill-")
     ]
-    lines += ["", *table(["verb", "killed at so many calls", "lost"], kills)]
+    lines += ["", *table(["verb", "killed at a call", "killed between calls", "lost"], kills)]
     failures = [
         f"- {f['kind']} {f['number']}, `{f['command']}`: {f['fault']}"
         for name, value in results.items()

@@ -46,14 +46,23 @@ ODD: tuple[Any, ...] = (
 _NUMBERS = ("int64", "float64", "uint16", "float32", "bool", "int8")
 
 
-def damage_folder(folder: Path, rng: random.Random) -> str:
-    """Damage a folder in one way, and say which."""
+def damage_folder(folder: Path, rng: random.Random) -> None:
+    """Damage a folder in one way."""
     way = rng.choice([_flip, _cut, _remove, _replace, _manifest, _manifest, _manifest, _numbers, _array])
     forged = rng.random() < 0.7
     way(folder, rng)
     if forged:
         forge(folder)
-    return f"{way.__name__.strip('_')}{', checksums made to fit' if forged else ''}"
+
+
+def damage_document(path: Path, rng: random.Random) -> None:
+    """Damage a file of JSON that has no checksum: in its bytes, or in what it says."""
+    if rng.random() < 0.3:
+        data = bytearray(path.read_bytes())
+        data[rng.randrange(len(data))] = rng.randrange(256)
+        path.write_bytes(bytes(data[: rng.choice([len(data), rng.randrange(len(data))])]))
+    else:
+        _put_odd(path, rng)
 
 
 def forge(folder: Path) -> None:
@@ -82,10 +91,11 @@ def _seal(path: Path, document: dict[str, Any]) -> None:
     path.write_bytes(json.dumps(document, ensure_ascii=True).encode())
 
 
-def _entries(document: dict[str, Any]) -> list[dict[str, Any]]:
-    tables, arrays = document.get("tables", []), document.get("arrays", {})
-    found = [t for t in tables if isinstance(t, dict)] + [a for a in arrays.values() if isinstance(a, dict)]
-    return [entry for entry in found if isinstance(entry.get("file"), str)]
+def _entries(value: Any) -> list[dict[str, Any]]:
+    """All that names a file, wherever it stands."""
+    inside = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
+    found = [entry for part in inside for entry in _entries(part)]
+    return [*found, value] if isinstance(value, dict) and isinstance(value.get("file"), str) else found
 
 
 def _files(folder: Path) -> list[Path]:
@@ -133,6 +143,10 @@ def _manifest(folder: Path, rng: random.Random) -> None:
     path = folder / rng.choice(["manifest.json", "manifest.json", "history.json"])
     if not path.exists():
         path = folder / "manifest.json"
+    _put_odd(path, rng)
+
+
+def _put_odd(path: Path, rng: random.Random) -> None:
     document = json.loads(path.read_text("utf-8"))
     for _ in range(rng.choice([1, 1, 1, 3])):
         places = list(_places(document))

@@ -26,7 +26,7 @@ from agglearn.datasets import AdsLog
 from agglearn.field.engines.protocol import Expectation
 from agglearn.field.field import Field
 from agglearn.field.problem import Problem, make_problem
-from agglearn.records.sources import FrameSource
+from agglearn.records.frames import FrameSource
 from agglearn.tables.scopes import parse_scopes
 from agglearn.train.loop import begin, iterate
 from agglearn.train.settings import FitSettings

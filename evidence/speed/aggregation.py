@@ -147,6 +147,7 @@ def _to_disk(log: AdsLog, config: Sizes, folder: Path) -> list[Result]:
     out.mkdir()
     rival = _RIVAL.format(threads=THREADS, path=path, out=out, pairs=_pairs(log))
     command = [str(Path(sys.executable).with_name("agglearn")), "aggregate", str(path), "--label", "click"]
+    command += ["--tables", "pairs"]  # as the rival counts
     ours, duck = in_turns(
         [
             partial(_process, [*command, "-o", str(folder / "log.agg"), "--json"]),

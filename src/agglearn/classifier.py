@@ -28,8 +28,9 @@ from agglearn.model.explanation import Explainable, Explanation
 from agglearn.model.format import load_model, save_model
 from agglearn.model.model import Model, model_of
 from agglearn.model.predict import code_records, score_batches
+from agglearn.records.frames import to_arrow
 from agglearn.records.rows import are_records, table_of_array
-from agglearn.records.sources import Source, open_source, to_arrow
+from agglearn.records.sources import Source, open_source
 from agglearn.report.displays import EffectDisplay
 from agglearn.runtime.frames import make_frame
 from agglearn.schema.unknown import unknown_notes

@@ -34,3 +34,8 @@ class MissingExtraError(AgglearnError):
 
     def __init__(self, what: str, extra: str) -> None:
         super().__init__(f"{what} needs an optional part: pip install 'agglearn[{extra}]'")
+
+
+def one_line(error: BaseException) -> str:
+    """What an error says, on one line."""
+    return " ".join(str(error).split())[:200]

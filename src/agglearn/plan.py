@@ -25,7 +25,8 @@ from agglearn.privacy.binning import fewer_bins
 from agglearn.privacy.budget import Budget
 from agglearn.privacy.choices import choices_of
 from agglearn.privacy.release import USUAL_DELTA, ask_for_tables, require_exact, simulate
-from agglearn.records.sources import FrameSource, open_source
+from agglearn.records.frames import FrameSource
+from agglearn.records.sources import open_source
 from agglearn.records.split import assign
 from agglearn.report.document import (
     Block,

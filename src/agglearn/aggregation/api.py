@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-import narwhals as nw
-from narwhals.exceptions import DuplicateError
+import pyarrow as pa
 
 from agglearn.aggregation.database import (
     RelationSource,
@@ -18,12 +18,14 @@ from agglearn.aggregation.database import (
 )
 from agglearn.aggregation.document import aggregation_document
 from agglearn.aggregation.options import AggregateOptions
-from agglearn.aggregation.pushdown import count_tables_lazy, is_lazy, survey_lazy
 from agglearn.aggregation.stream import count_tables
+from agglearn.aggregation.tally import get_ready
 from agglearn.aggregation.triples import Sample, telling_scopes
 from agglearn.errors import InputError
+from agglearn.records.files import FileSource
 from agglearn.records.first_pass import Learnt, grow_schema, learn_schema, schema_of, to_survey
 from agglearn.records.grow import growing, grown_schema
+from agglearn.records.kept import KeptSource
 from agglearn.records.learn import ColumnNote, check_told
 from agglearn.records.options import TRAIN
 from agglearn.records.roles import Columns, make_labels
@@ -31,6 +33,7 @@ from agglearn.records.sources import Source, open_source
 from agglearn.report.document import Document
 from agglearn.report.finding import Finding
 from agglearn.runtime.options import AUTO, with_keywords
+from agglearn.runtime.threads import meanwhile
 from agglearn.schema.schema import Label, Schema
 from agglearn.spark.session import is_frame
 from agglearn.tables.data import AggregatedData
@@ -127,19 +130,34 @@ def _aggregate(data: Any, label: str | Sequence[str], how: AggregateOptions) -> 
     labels = make_labels(label, how.positive)
     if isinstance(data, str) and (database := split_database_input(data)):
         data = open_database_table(*database)
-    if isinstance(data, nw.LazyFrame) and is_frame(data.to_native()):
-        data = data.to_native()
+    there, data = (False, data) if _at_hand(data) else _looked_into(data)
     columns = Columns(how.features, how.exclude, labels)
     schema = _given_schema(how, columns)
-    try:
-        lazy = is_lazy(data)
-    except DuplicateError:  # a frame: opening it names the column
-        lazy = False
-    counted = (_count_there if lazy else _count_here)(data, columns, schema, how)
+    counted = (_count_there if there else _count_here)(data, columns, schema, how)
     if how.period is not None:
         part = Part(period=Period.parse(how.period))
         counted = replace(counted, parts={k: replace(d, parts=(part,)) for k, d in counted.parts.items()})
     return counted
+
+
+def _at_hand(data: Any) -> bool:
+    """Whether this is no frame of any library, lazy or not."""
+    return isinstance(data, str | os.PathLike | dict | list | tuple | pa.Table | pa.RecordBatchReader)
+
+
+def _looked_into(data: Any) -> tuple[bool, Any]:
+    """Whether records stay where they are, being a lazy frame of some engine; and Spark's frame itself."""
+    import narwhals as nw  # here and below: it takes as long to load as a small file to count
+    from narwhals.exceptions import DuplicateError
+
+    from agglearn.aggregation.pushdown import is_lazy
+
+    if isinstance(data, nw.LazyFrame) and is_frame(data.to_native()):
+        data = data.to_native()
+    try:
+        return is_lazy(data), data
+    except DuplicateError:  # a frame: opening it names the column
+        return False, data
 
 
 def _given_schema(how: AggregateOptions, columns: Columns) -> Schema | None:
@@ -165,14 +183,23 @@ def _known_label(label: Label, schema: Schema) -> Label:
 def _count_here(data: Any, columns: Columns, schema: Schema | None, how: AggregateOptions) -> Aggregation:
     """Records at hand, read once to learn their schema and once to count them."""
     source = open_source(data, how.read)
-    split, encoding, show = how.parts, how.target_encoding, how.show_progress
-    if schema is None:
-        learnt = learn_schema(source, columns, how, split=split, encoding=encoding, show_progress=show)
-    elif how.grow:
-        learnt = grow_schema(source, schema, how, split, show_progress=show)
-    else:
-        learnt = Learnt(schema)
+    if isinstance(source, FileSource):
+        source.refuse_twice()
+        source = KeptSource(source)
+    with meanwhile(get_ready):
+        learnt = _learnt(source, columns, schema, how)
     return _counted(source, learnt, schema is None, how)
+
+
+def _learnt(source: Source, columns: Columns, schema: Schema | None, how: AggregateOptions) -> Learnt:
+    """The schema to count by: learnt, grown, or as it was given."""
+    split, show = how.parts, how.show_progress
+    if schema is None:
+        encoding = how.target_encoding
+        return learn_schema(source, columns, how, split=split, encoding=encoding, show_progress=show)
+    if how.grow:
+        return grow_schema(source, schema, how, split, show_progress=show)
+    return Learnt(schema)
 
 
 def _counted(source: Source, learnt: Learnt, is_new: bool, how: AggregateOptions) -> Aggregation:
@@ -205,6 +232,10 @@ def _scopes(how: AggregateOptions, schema: Schema) -> list[Scope]:
 
 def _count_there(frame: Any, columns: Columns, schema: Schema | None, how: AggregateOptions) -> Aggregation:
     """Records that stay where they are: only what is counted comes back."""
+    import narwhals as nw
+
+    from agglearn.aggregation.pushdown import count_tables_lazy, survey_lazy
+
     if how.split or how.target_encode:
         raise InputError(
             "a lazy source has no record numbers to split by: split it there, or read it as a file"

@@ -12,11 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import narwhals as nw
 import pyarrow as pa
 
-from agglearn.errors import InputError, MissingExtraError
-from agglearn.records.sources import BATCH_ROWS, one_line
+from agglearn.errors import InputError, MissingExtraError, one_line
+from agglearn.records.options import BATCH_ROWS
 from agglearn.schema.columns import check_supported, plain_batch
 from agglearn.schema.places import marked
 from agglearn.schema.schema import some
@@ -63,7 +62,9 @@ def open_database_table(path: str | Path, table: str | None = None) -> Any:
 
 
 def is_relation(data: Any) -> bool:
-    """Whether this is a relation of DuckDB, or a lazy frame that is one underneath; nothing is imported."""
+    """Whether this is a relation of DuckDB, or a lazy frame that is one beneath; DuckDB is not imported."""
+    import narwhals as nw
+
     native = nw.to_native(data, pass_through=True)
     return _of_duckdb(native) and hasattr(native, "to_arrow_reader")
 
@@ -78,6 +79,8 @@ class RelationSource:
     @classmethod
     def of(cls, data: Any) -> RelationSource:
         """A source for what :func:`is_relation` knows."""
+        import narwhals as nw
+
         return cls(nw.to_native(data, pass_through=True))
 
     @property

@@ -19,9 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from agglearn.aggregation.groups import Groups
-from agglearn.errors import InputError
+from agglearn.errors import InputError, one_line
 from agglearn.records import survey as surveys
-from agglearn.records.sources import one_line
 from agglearn.records.survey import ColumnSurvey
 from agglearn.runtime.progress import meter
 from agglearn.runtime.speech import option
@@ -110,6 +109,7 @@ def _survey(lazy: Frame, name: str, arrow_type: Any) -> ColumnSurvey:
     found = _collect(counts.head(surveys.KEPT + 1))
     if found.num_rows > surveys.KEPT:
         survey.exact = False
+        survey.told_distinct = int(_collect(counts.select(nw.len().alias("n")))["n"][0].as_py())
         found = _thinned(lazy, counts, name, arrow_type)
     values, n = one_array(found["value"]), _int64(found["n"])
     if pa.types.is_floating(values.type):

@@ -26,6 +26,7 @@ from agglearn.runtime.compiled import njit
 from agglearn.runtime.memory import require
 from agglearn.runtime.speech import option
 from agglearn.runtime.threads import in_threads, thread_count
+from agglearn.schema.rules import code_type
 from agglearn.schema.schema import Schema
 from agglearn.tables.cells import Cells, is_dense, seen_cells
 from agglearn.tables.hashing import bucket, mix
@@ -124,7 +125,7 @@ class _AllCounters:
             _count(
                 codes,
                 joint,
-                self._by_size[worker::workers],
+                np.ascontiguousarray(self._by_size[worker::workers]),  # one kernel for any number of workers
                 self._arities,
                 self._features,
                 self._places,
@@ -144,6 +145,13 @@ class _AllCounters:
         own = self.all_of(t).reshape(*places, self.width)
         # The last place of each axis counts unknown values: those records have no cell.
         return own[(*(slice(0, p - 1) for p in places),)]
+
+
+def get_ready() -> None:
+    """Load the kernel, which takes as long as a first look at a million records."""
+    none, nothing = np.zeros(0, np.int64), np.zeros((0, 0), np.int64)
+    codes, joint, counters = nothing.astype(code_type(1)), none.astype(np.uint8), none.astype(np.uint32)
+    _count(codes, joint, none, none, nothing, nothing, none, none, 2, counters)
 
 
 @dataclass

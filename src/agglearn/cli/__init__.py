@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import gc
 import os
 import signal
 import sys
@@ -26,6 +27,7 @@ from agglearn.cli.app import app
 __all__ = ["app", "main", "run"]
 
 _SHOW_CURSOR = b"\x1b[?25h"  # which a bar of progress has hidden
+_SELDOM = 50_000  # objects between two looks for cycles: libraries that load make many, and no cycle
 _INTERRUPTED = 130  # the exit code of a program stopped by Ctrl-C, which typer returns too
 
 
@@ -36,6 +38,7 @@ def main() -> NoReturn:
     process tears down what those threads use: once in many runs it aborted then (134), or crashed, with all
     its work done. So nothing is torn down, after what was to be done at exit is done.
     """
+    gc.set_threshold(_SELDOM)
     try:
         run()
     except SystemExit as stop:

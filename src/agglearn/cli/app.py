@@ -62,6 +62,17 @@ def say_if_replaced(target: Path) -> None:
         say(f"{target} exists and will be replaced")
 
 
+def tables_target(output: str) -> Path:
+    """Where tables are to be written: a name for them that is free, or theirs to replace, which is said."""
+    from agglearn.runtime.files import output_path, refuse_foreign
+    from agglearn.tables.format import FORMAT
+
+    target = output_path(output, ".agg")
+    refuse_foreign(target, FORMAT)
+    say_if_replaced(target)
+    return target
+
+
 def show(document: Document, json: bool) -> None:
     """A finding on stdout, for a person or (one JSON object) for a program; its warnings go to stderr."""
     for warning in document.warnings:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from agglearn.cli.app import Json, app, show
+from agglearn.cli.app import Json, app, show, tables_target
 
 if TYPE_CHECKING:
     from agglearn.tables.data import AggregatedData
@@ -91,12 +91,10 @@ def _load(path: str) -> AggregatedData:
 
 def _write(output: str, make: Callable[[], AggregatedData], json: bool) -> None:
     from agglearn.report.document import Statement
-    from agglearn.runtime.files import output_path, refuse_foreign
     from agglearn.tables.document import tables_document
-    from agglearn.tables.format import FORMAT, save
+    from agglearn.tables.format import save
 
-    target = output_path(output, ".agg")
-    refuse_foreign(target, FORMAT)
+    target = tables_target(output)
     data = make()
     save(data, target)
     document = tables_document(data, str(target))

@@ -96,7 +96,8 @@ def predict(
     from agglearn.cli.output import record_writer
     from agglearn.model.format import load_model
     from agglearn.model.predict import code_records
-    from agglearn.records.sources import expand, open_source
+    from agglearn.records.files import expand
+    from agglearn.records.sources import open_source
     from agglearn.runtime.progress import meter
     from agglearn.runtime.threads import thread_count
     from agglearn.schema.schema import require_columns

@@ -11,8 +11,7 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
-from agglearn.errors import InputError
-from agglearn.records.sources import one_line
+from agglearn.errors import InputError, one_line
 from agglearn.runtime.files import new_file
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from agglearn.cli.app import Json, Threads, app, names, show
+from agglearn.cli.app import Json, Threads, app, names, show, tables_target
 from agglearn.errors import InputError
 from agglearn.privacy.budget import PrivacyOptions
 
@@ -124,12 +124,10 @@ def noise(
     """
     from agglearn.privacy.api import prepare_tables
     from agglearn.privacy.coarse import Coarsening, coarsened
-    from agglearn.runtime.files import output_path, refuse_foreign
     from agglearn.tables.document import tables_document
-    from agglearn.tables.format import FORMAT, load, save
+    from agglearn.tables.format import load, save
 
-    target = output_path(output, ".agg")
-    refuse_foreign(target, FORMAT)
+    target = tables_target(output)
     coarsening = Coarsening(min_count=min_count, round_to=round_to, random_round=random_round)
     options: dict[str, Any] = {"delta": delta, "public": public, "assume_public_schema": assume_public_schema}
     if not wants_privacy(epsilon, rho, **options, total_epsilon=total_epsilon, ledger=ledger):
@@ -172,12 +170,10 @@ def denoise(
     what is left of the noise: fit to the noisy tables.
     """
     from agglearn.field.denoise import denoise as take_out
-    from agglearn.runtime.files import output_path, refuse_foreign
     from agglearn.tables.document import tables_document
-    from agglearn.tables.format import FORMAT, load, save
+    from agglearn.tables.format import load, save
 
-    target = output_path(output, ".agg")
-    refuse_foreign(target, FORMAT)
+    target = tables_target(output)
     data = take_out(load(tables))
     save(data, target)
     show(tables_document(data, str(target)), json)

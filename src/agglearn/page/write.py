@@ -16,9 +16,11 @@ from agglearn.model.model import Fitted, Model, model_of
 from agglearn.page.contents import Progress, report_contents
 from agglearn.records.sources import open_source
 from agglearn.runtime.files import new_file
+from agglearn.runtime.memory import require_addresses
 from agglearn.tables.data import AggregatedData
 
 MOST_BYTES = 3_000_000
+_ADDRESSES = 72 << 30  # of the engine that writes the pictures' script: it took 66 GB, and aborts without
 
 
 def write_report(
@@ -67,6 +69,7 @@ def write_report(
         Bytes written.
     """
     fitted = model_of(model)
+    require_addresses(_ADDRESSES, "the library for the pictures of a report")
     if compare and (tables is None or valid is None):
         raise InputError(
             "simpler models are fitted to the tables and judged by other records: give tables and valid"

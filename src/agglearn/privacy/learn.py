@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from agglearn.errors import InputError, MissingExtraError
-from agglearn.privacy.mechanism import add_noise
+from agglearn.errors import InputError
+from agglearn.privacy.mechanism import add_noise, load_opendp
 from agglearn.privacy.public import ToLearn
 from agglearn.records.binning import quantile_cuts
 from agglearn.records.learn import ColumnNote
@@ -179,14 +179,11 @@ def _vocabulary(values: Values, coding: Coding, spending: Spending, delta: float
 
 def selected(counts: dict[str, int], mechanism: str, scale: float, by: int, delta: float) -> dict[str, int]:
     """Values that are common enough to be named, with noisy counts: by OpenDP."""
-    try:
-        from opendp.domains import atom_domain, map_domain
-        from opendp.measurements import make_gaussian_threshold, make_laplace_threshold
-        from opendp.metrics import absolute_distance, l01inf_distance, l02inf_distance
-        from opendp.mod import enable_features
-    except ImportError:
-        raise MissingExtraError("Private noise", "privacy") from None
-    enable_features("contrib")
+    load_opendp()
+    from opendp.domains import atom_domain, map_domain
+    from opendp.measurements import make_gaussian_threshold, make_laplace_threshold
+    from opendp.metrics import absolute_distance, l01inf_distance, l02inf_distance
+
     domain = map_domain(atom_domain(T="String"), atom_domain(T="i64"))
     laplace = mechanism == "laplace"
     make = make_laplace_threshold if laplace else make_gaussian_threshold

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from agglearn.errors import AgglearnError, MissingExtraError
+from agglearn.errors import AgglearnError, MissingExtraError, one_line
 from agglearn.runtime.progress import meter
 from agglearn.runtime.threads import thread_count
 
@@ -27,16 +27,26 @@ _BLOCK = 20_000  # numbers that a process noises before it tells how far it is: 
 _ALONE = 100_000  # so few are done here: another process takes half a second to start
 
 
-def measurement(mechanism: str, scale: float) -> Any:
-    """OpenDP's measurement that adds discrete noise to each number of a list."""
+def load_opendp() -> None:
+    """Load OpenDP, with all of it that is needed here."""
     try:
-        from opendp.domains import atom_domain, vector_domain
-        from opendp.measurements import make_gaussian, make_laplace
-        from opendp.metrics import l1_distance, l2_distance
-        from opendp.mod import enable_features
+        from opendp import mod
     except ImportError:
         raise MissingExtraError("Private noise", "privacy") from None
-    enable_features("contrib")
+    except Exception as error:  # what it raises, of no kind of its own, where the system loads no library
+        raise AgglearnError(
+            f"OpenDP, which draws noise, cannot be loaded ({one_line(error)}): give the process more memory"
+        ) from None
+    mod.enable_features("contrib")
+
+
+def measurement(mechanism: str, scale: float) -> Any:
+    """OpenDP's measurement that adds discrete noise to each number of a list."""
+    load_opendp()
+    from opendp.domains import atom_domain, vector_domain
+    from opendp.measurements import make_gaussian, make_laplace
+    from opendp.metrics import l1_distance, l2_distance
+
     numbers = vector_domain(atom_domain(T="i64"))
     if mechanism == "laplace":
         return make_laplace(numbers, l1_distance(T="i64"), scale)

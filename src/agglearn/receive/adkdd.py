@@ -22,9 +22,9 @@ from agglearn.aggregation.groups import Groups
 from agglearn.errors import InputError, TableError
 from agglearn.receive.release import Received, Release
 from agglearn.receive.values import MOST_VALUES, Unknown, Vocabulary, read_numbers
+from agglearn.records.files import FileSource, expand
 from agglearn.records.learn import ColumnNote
 from agglearn.records.options import ReadOptions
-from agglearn.records.sources import FileSource, expand
 from agglearn.runtime.options import at_least
 from agglearn.runtime.progress import meter
 from agglearn.schema.schema import Label, Schema, some

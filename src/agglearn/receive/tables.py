@@ -38,9 +38,9 @@ from agglearn.receive.values import (
     read_numbers,
     refuse_fractions,
 )
+from agglearn.records.files import FileSource, expand
 from agglearn.records.learn import ColumnNote
 from agglearn.records.options import ReadOptions
-from agglearn.records.sources import FileSource, expand
 from agglearn.runtime.options import at_least, check_bounds
 from agglearn.runtime.progress import meter
 from agglearn.runtime.speech import option

@@ -30,8 +30,11 @@ from agglearn.records.sources import Source
 from agglearn.records.split import Parts
 from agglearn.records.survey import ColumnSurvey
 from agglearn.runtime.fold import Key, Piece, Total
+from agglearn.runtime.threads import in_threads, thread_count
 from agglearn.schema.features import Categorical, Feature
 from agglearn.schema.schema import Label, Schema, require_columns
+
+_MANY = 10_000  # records of a batch whose columns are worth a thread each
 
 
 @dataclass
@@ -69,8 +72,14 @@ class FirstLook:
         """Look at a batch: surveys see its training records, rates those held out."""
         self.rows += batch.num_rows
         training = batch if part is None else batch.filter(pa.array(part == 0))
-        for name, survey in self.surveys.items():
-            survey.add(training.column(name))
+        surveys = list(self.surveys.items())
+        threads = min(thread_count(), len(surveys)) if batch.num_rows >= _MANY else 1
+
+        def look(worker: int) -> None:
+            for name, survey in surveys[worker::threads]:
+                survey.add(training.column(name))
+
+        in_threads(max(threads, 1), look)
         if self._label is not None and self.rates and part is not None:
             held_out = batch.filter(pa.array(part == self._held_out))
             y = self._label.encode(held_out.column(self._label.name))

@@ -85,8 +85,9 @@ def why_single(survey: ColumnSurvey) -> str | None:
     present = survey.rows - survey.missing
     if survey.value_type == "timestamp":
         return "a time"
-    if survey.n_distinct > _MOSTLY * present >= _MOSTLY * _ENOUGH and not _is_quantity(survey)[0]:
-        return f"{survey.n_distinct:,} values in {present:,} records, an identifier"
+    if survey.n_seen > _MOSTLY * present >= _MOSTLY * _ENOUGH and not _is_quantity(survey)[0]:
+        about = "" if survey.exact else "about "
+        return f"{about}{min(survey.n_seen, present):,} values in {present:,} records, an identifier"
     return None
 
 

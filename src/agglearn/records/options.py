@@ -9,6 +9,7 @@ from agglearn.errors import InputError
 from agglearn.runtime.options import as_names, at_least, check_bounds, check_seed
 
 TRAIN = "train"
+BATCH_ROWS = 1 << 18  # records at a time
 BINNINGS = ("quantile", "width")
 DEFAULT_MISSING = ("", "NA", "NaN", "nan", "null", "NULL")
 

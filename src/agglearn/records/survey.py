@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from agglearn.records.distinct import DistinctTexts
 from agglearn.runtime.arrays import from_numpy, to_numpy
 from agglearn.schema.columns import Column, as_numbers, as_text, one_array, small_integers, value_type
 
@@ -55,6 +56,8 @@ class ColumnSurvey:
         Records seen, and those without a value.
     exact
         Whether every distinct value was kept.
+    told_distinct
+        Distinct values there are, where someone else has counted them.
     """
 
     name: str
@@ -62,9 +65,11 @@ class ColumnSurvey:
     rows: int = 0
     missing: int = 0
     exact: bool = True
+    told_distinct: int = 0
     _values: list[Any] = field(default_factory=list)
     _counts: list[npt.NDArray[np.int64]] = field(default_factory=list)
     _pending: int = 0
+    _seen: DistinctTexts = field(default_factory=DistinctTexts)  # where not all are kept
 
     def add(self, column: Column) -> None:
         """Count the values of a batch."""
@@ -108,6 +113,7 @@ class ColumnSurvey:
         self.rows += other.rows
         self.missing += other.missing
         self.exact &= other.exact
+        self._seen.merge(other._seen)
         if other._values:
             self._hold(other._values, other._counts, other.value_type)
 
@@ -137,6 +143,9 @@ class ColumnSurvey:
         values = coded.dictionary
         if len(values) > KEPT:
             self.exact = False
+        if not self.exact and pa.types.is_string(values.type):
+            self._seen.add(values)
+        if len(values) > KEPT:
             values, counts = self._thin(values, counts)
         self._values, self._counts, self._pending = [values], [counts], 0
 
@@ -198,3 +207,8 @@ class ColumnSurvey:
         """Distinct values kept."""
         self.compact()
         return len(self._counts[0]) if self._counts else 0
+
+    @property
+    def n_seen(self) -> int:
+        """Distinct values there were, to a few percent where not all were kept."""
+        return max(self.n_distinct, self.told_distinct, len(self._seen))

@@ -50,6 +50,7 @@ DAMAGED = (
 
 _MOST_DIGITS = 19
 _FEW, _SYNCED = 16, 16  # files that are synced one by one, and at a time where they are more
+_OURS = "agglearn."  # how the names of our formats begin
 _ASIDE = "old"  # part of the name of a folder that has stepped aside
 
 
@@ -190,12 +191,22 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
+def _is_ours(folder: Path) -> bool:
+    """Whether a folder holds tables, a model or a checkpoint."""
+    with contextlib.suppress(AgglearnError):
+        return str(read_json(folder / MANIFEST).get("format")).startswith(_OURS)
+    return False
+
+
 @contextlib.contextmanager
 def new_file(target: Path) -> Iterator[Path]:
     """Give a temporary file name to write, and put it in the place of ``target`` if all went well."""
     target = Path(os.path.realpath(target))
     work = target.parent / f".{target.name}.{os.getpid()}.tmp"
     with _writing(target), unfinished(work):
+        for above in target.parents:
+            if _is_ours(above):
+                raise StoreError(f"{target} would be a file within {above}: name another output")
         if target.is_dir():
             raise StoreError(f"{target} is a folder: name a file")
         _sweep_leftovers(target)

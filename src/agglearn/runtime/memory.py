@@ -91,3 +91,13 @@ def require(n_bytes: int, what: str, advice: str) -> None:
             f"{what} would need {size(n_bytes)} of memory, and {size(allowed)} may be used: {advice} "
             "(AGGLEARN_MEMORY raises the limit)"
         )
+
+
+def require_addresses(n_bytes: int, what: str) -> None:
+    """Refuse what sets so many addresses aside, most of them never used, where ``ulimit -v`` leaves fewer."""
+    left = _of_process()
+    if n_bytes > left:
+        raise TooLargeError(
+            f"{what} sets {size(n_bytes)} of addresses aside, and the limit of this process leaves "
+            f"{size(max(left, 0))}: raise it with ulimit -v"
+        )

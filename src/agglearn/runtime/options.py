@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 AUTO = "auto"  # what an option says where the choice is ours
 MOST_SEED = 2**63 - 1  # what every generator takes, and any language writes
 
+_LONG, _DIGITS = 10**15, 25  # numbers beyond are told by their first digits: some are too long for a float
+
 _Options = TypeVar("_Options", bound="DataclassInstance")
 
 
@@ -67,14 +69,20 @@ def check_bounds(**values: float | str | None) -> None:
         least, most = BOUNDS[name]
         if not least <= value <= most:  # nor is NaN
             side = f"at most {most:,.12g}" if value > least else f"at least {least:,.12g}"
-            raise InputError(f"{option(name, f'{value:,.12g}'.replace(',', ''))} is out of bounds: {side}")
+            given = f"{value:.12g}" if abs(value) < _LONG or value != value else _shortened(str(value))
+            raise InputError(f"{option(name, given)} is out of bounds: {side}")
+
+
+def _shortened(number: str) -> str:
+    """A number of any length, as a line has room for it."""
+    return number if len(number) <= _DIGITS else f"{number[:_DIGITS]}…"
 
 
 def at_least(least: int, what: str = "few", **values: int | None) -> None:
     """Refuse an option below the least value that makes sense; None is none."""
     for name, value in values.items():
         if value is not None and value < least:
-            raise InputError(f"{option(name, str(value))} is too {what}: {least} is the least")
+            raise InputError(f"{option(name, _shortened(str(value)))} is too {what}: {least} is the least")
 
 
 def as_names(names: str | Iterable[str]) -> tuple[str, ...]:
@@ -85,6 +93,6 @@ def as_names(names: str | Iterable[str]) -> tuple[str, ...]:
 def check_seed(seed: int) -> None:
     """Refuse a seed that no stream of numbers has."""
     if seed < 0:
-        raise InputError(f"{option('seed')} {seed} must be at least 0")
+        raise InputError(f"{option('seed')} {_shortened(str(seed))} must be at least 0")
     if seed > MOST_SEED:
-        raise InputError(f"{option('seed')} {seed} must be at most {MOST_SEED}")
+        raise InputError(f"{option('seed')} {_shortened(str(seed))} must be at most {MOST_SEED}")

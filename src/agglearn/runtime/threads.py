@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager, suppress
 from functools import lru_cache
+from threading import Thread
 from typing import Any
 
 from agglearn.errors import InputError
@@ -40,6 +42,26 @@ def in_threads(threads: int, work: Callable[[int], Any]) -> list[Any]:
         return [work(0), *(other.result() for other in others)]
     finally:
         wait(others)  # whatever ends this one early: nobody goes on with arrays that are no longer in use
+
+
+@contextmanager
+def meanwhile(work: Callable[[], None]) -> Iterator[None]:
+    """Do some work beside what is within, which can do without: that it failed is found by who needs it."""
+
+    def quietly() -> None:
+        with suppress(Exception):
+            work()
+
+    thread = Thread(target=quietly, name="agglearn-meanwhile")
+    try:
+        thread.start()
+    except RuntimeError:  # the system gives no further thread
+        yield
+        return
+    try:
+        yield
+    finally:
+        thread.join()  # nothing goes on that a fork would cut short
 
 
 @lru_cache

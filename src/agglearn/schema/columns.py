@@ -7,6 +7,7 @@ the type that carried them, and numbers that are text by their key (:mod:`.value
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -30,6 +31,23 @@ _UNFIT = (
     pa.types.is_fixed_size_binary,
     pa.types.is_interval,
 )
+
+
+def check_unique(names: Sequence[str], where: str) -> None:
+    """Refuse columns of the same name; ``where`` says whose they are."""
+    twice = repeated(names)
+    if twice is not None:
+        raise InputError(f"{where}: column {twice!r} stands twice; rename one of them")
+
+
+def repeated(names: Sequence[str]) -> str | None:
+    """The first name that stands there again, if any does."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            return name
+        seen.add(name)
+    return None
 
 
 def value_type(arrow_type: Any) -> str:

@@ -19,7 +19,7 @@ from agglearn.errors import InputError, SchemaError
 from agglearn.runtime.declared import listed, mapping, text
 from agglearn.runtime.display import clip, counted, html_table
 from agglearn.runtime.speech import option
-from agglearn.schema.columns import Column, as_text, distinct
+from agglearn.schema.columns import Column, as_text, distinct, repeated
 from agglearn.schema.features import KINDS, Feature, as_written
 from agglearn.schema.places import place_of
 from agglearn.schema.rules import Codes, code_type
@@ -105,9 +105,9 @@ class Schema:
 
     def __post_init__(self) -> None:
         names = [f.name for f in self.features] + [label.name for label in self.labels]
-        for name in names:
-            if names.count(name) > 1:
-                raise SchemaError(f"column {name!r} stands twice in the schema")
+        twice = repeated(names)
+        if twice is not None:
+            raise SchemaError(f"column {twice!r} stands twice in the schema")
         if not self.features:
             raise SchemaError("no feature is left: the schema needs one column besides the label")
 
