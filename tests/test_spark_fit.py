@@ -8,6 +8,8 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,12 +20,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from agglearn import AggregatedData, Model, aggregate, aggregate_split, fit, save
-from agglearn.errors import InputError, StoreError
+from agglearn.errors import AgglearnError, InputError, StoreError
 from agglearn.field.engines.spark import BLOCKS, SHARDS, SparkEngine
 from agglearn.field.problem import Problem, make_problem
 from agglearn.model.format import load_model
+from agglearn.spark.inputs import write_frame
 from agglearn.train import loop
 from agglearn.train.checkpoint import Checkpoints
+from agglearn.train.remote import RemoteCheckpoints, checkpoints_in
 from agglearn.train.settings import FitSettings, TrainingSettings
 from agglearn.train.state import FitState
 from tests.conftest import Cli
@@ -243,24 +247,106 @@ def test_chains_that_are_gone_are_told_of(
 
 
 def test_what_the_engine_cannot_do_is_refused_in_one_line(spark: Any, tables: AggregatedData) -> None:
-    with pytest.raises(InputError, match="penalties are not chosen with engine=spark"):
-        FitSettings(engine="spark", lambda_theta="auto")
-    with pytest.raises(InputError, match="records beside tables are in one place"):
-        fit(tables, SPARK, records=make_records(500))
-    spark.conf.set(BLOCKS, "many")
-    try:
-        with pytest.raises(InputError, match="is not a number of blocks"):
-            fit(tables, SPARK)
-    finally:
-        spark.conf.unset(BLOCKS)
+    for setting, what in ((BLOCKS, "blocks"), (SHARDS, "shards")):
+        spark.conf.set(setting, "many")
+        try:
+            with pytest.raises(InputError, match=f"is not a number of {what}"):
+                fit(tables, SPARK)
+        finally:
+            spark.conf.unset(setting)
 
 
-def test_unlabelled_records_may_be_a_spark_frame(spark: Any, tables: AggregatedData) -> None:
+def test_penalties_chosen_on_held_out_tables_are_those_of_one_machine(
+    blocks: Callable[[int], None], tmp_path: Path
+) -> None:
+    blocks(2)
+    parts = aggregate_split(
+        make_records(2000), "bought", positive="yes", exclude=["id"], split={"valid": 0.3}
+    ).parts
+    few = FitSettings(
+        chains=301, iterations=3, lambda_theta="auto", training=TrainingSettings(prior="single", growth=1)
+    )
+    here = fit(parts["train"], few, valid=parts["valid"])
+    there = fit(
+        parts["train"],
+        replace(few, engine="spark"),
+        valid=parts["valid"],
+        checkpoints=Checkpoints(tmp_path, every=0.0),
+    )
+    assert here.record.choice is not None
+    assert len(here.record.choice["path"]) > 1
+    assert here.record.choice == there.record.choice
+    np.testing.assert_array_equal(here.field.theta, there.field.theta)
+    assert not list(tmp_path.glob("fold-*"))
+
+
+def test_unlabelled_records_may_be_a_spark_frame_beside_either_engine(
+    spark: Any, tables: AggregatedData, blocks: Callable[[int], None]
+) -> None:
+    blocks(2)
     records = make_records(400, seed=5)
-    few = replace(LOCAL, iterations=3)
+    few = replace(LOCAL, iterations=12)  # with a look at what the records are worth
     frame = spark.createDataFrame(records).coalesce(1)
-    one, other = (fit(tables, few, records=given) for given in (records, frame))
-    np.testing.assert_array_equal(one.field.theta, other.field.theta)
+    one, other, third = (
+        fit(tables, how, records=given)
+        for how, given in ((few, records), (few, frame), (replace(few, engine="spark"), frame))
+    )
+    assert one.record.used["records"]["share"] > 0
+    for model in (other, third):
+        np.testing.assert_array_equal(one.field.theta, model.field.theta)
+        np.testing.assert_array_equal(one.chains, model.chains)
+        assert model.record.used["records"] == one.record.used["records"]
+
+
+def test_records_that_do_not_fit_into_memory_are_refused_with_their_size(
+    spark: Any, tables: AggregatedData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agglearn.runtime.memory.limit", lambda: 10_000)
+    frame = spark.createDataFrame(make_records(400)).coalesce(1)
+    with pytest.raises(AgglearnError, match="400 records in memory"):
+        fit(tables, LOCAL, records=frame)
+
+
+def test_checkpoints_may_be_on_any_file_system_that_spark_knows(
+    spark: Any, tables: AggregatedData, blocks: Callable[[int], None], run_cli: Cli, tmp_path: Path
+) -> None:
+    class StopError(Exception):
+        pass
+
+    def stop(state: FitState) -> None:
+        if state.iteration == 5:
+            raise StopError
+
+    blocks(2)
+    uri = (tmp_path / "elsewhere").as_uri()
+    assert isinstance(checkpoints_in(uri), RemoteCheckpoints)
+    assert isinstance(checkpoints_in(str(tmp_path / "here")), Checkpoints)
+    few = replace(SPARK, iterations=7)
+    problem = make_problem(tables)
+    with pytest.raises(StopError):
+        loop.fit(problem, few, checkpoints=checkpoints_in(uri, every=0.0), on_iteration=stop)
+    found = sorted(path.name for path in (tmp_path / "elsewhere").iterdir())
+    assert found == ["blocks", "iteration-000003", "iteration-000004"]
+    with pytest.raises(StoreError, match=f"{uri}/iteration-000004 is of a run with"):
+        loop.fit(problem, replace(few, seed=9), checkpoints=checkpoints_in(uri))
+    begun: list[int] = []
+    resumed = loop.fit(
+        problem,
+        few,
+        checkpoints=checkpoints_in(uri, every=0.0),
+        on_iteration=lambda state: begun.append(state.iteration),
+    )
+    assert begun == [5, 6, 7]
+    same(loop.fit(problem, replace(few, engine="local")), resumed)
+    save(tables, tmp_path / "t.agg")
+    words = ["fit", tmp_path / "t.agg", "-o", tmp_path / "m.model", "--engine", "spark"]
+    refused = run_cli(*words, "--checkpoint", uri)
+    assert refused.code == 2
+    assert f"{uri} is not empty: go on with --resume {uri}" in refused.err
+    unknown = run_cli(*words, "--checkpoint", "nosuch://host/folder")
+    assert unknown.code == 2
+    assert "nosuch://host/folder: Spark cannot use this folder" in unknown.err
+    assert unknown.err.count("\n") == 1
 
 
 # --- predictions -----------------------------------------------------------------------------------
@@ -310,6 +396,61 @@ def test_a_stream_is_scored_as_a_table(spark: Any, model: Model, tmp_path: Path)
     written = pq.read_table(tmp_path / "out", partitioning=None).to_pydict()
     found = dict(zip(written["id"], written["probability"], strict=True))
     assert found == _scores(model, records)
+
+
+def _slowly(batches: Iterator[Any]) -> Iterator[Any]:
+    for batch in batches:
+        for start in range(0, batch.num_rows, 50):
+            time.sleep(0.15)
+            yield batch.slice(start, 50)
+
+
+@pytest.mark.filterwarnings("ignore:PySpark does not yet fully support:FutureWarning")
+def test_an_executor_that_is_killed_changes_no_prediction(spark: Any, model: Model, tmp_path: Path) -> None:
+    _slowly.__module__ = "__main__"  # executors do not have the tests: it is sent along
+    records = make_records(1200)
+    frame = _frame(spark, records, 4)
+    frame = frame.mapInArrow(_slowly, frame.schema)
+    before, killed = set(_executors()), []
+
+    def kill_one() -> None:
+        tracker = spark.sparkContext.statusTracker()
+        while not any(
+            stage is not None and stage.numActiveTasks and not stage.numCompletedTasks
+            for stage in map(tracker.getStageInfo, tracker.getActiveStageIds())
+        ):
+            time.sleep(0.05)
+        time.sleep(0.3)
+        killed.append(min(_executors()))
+        os.kill(killed[0], signal.SIGKILL)
+
+    killer = threading.Thread(target=kill_one)
+    killer.start()
+    write_frame(model.transform(frame).select("id", "probability"), str(tmp_path / "scores.parquet"))
+    killer.join()
+    assert killed[0] in before
+    written = pq.read_table(tmp_path / "scores.parquet").to_pydict()
+    assert len(written["id"]) == records.num_rows
+    assert dict(zip(written["id"], written["probability"], strict=True)) == _scores(model, records)
+
+
+def test_records_drawn_on_a_cluster_are_those_drawn_on_one_machine(
+    spark: Any, model: Model, run_cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agglearn.model.draw._BLOCK", 400)  # four blocks of chains, in two tasks
+    save(model, tmp_path / "m.model")
+    words = ["sample", tmp_path / "m.model", "-n", 4000, "--seed", 7, "--json"]  # in three rounds
+    assert run_cli(*words, "-o", tmp_path / "here.parquet").code == 0
+    done = run_cli(*words, "-o", f"spark:{tmp_path}/there.parquet")
+    assert done.code == 0, done.err
+    assert done.json["rows"] == 4000
+    here, there = (_rows(tmp_path / f"{name}.parquet") for name in ("here", "there"))
+    assert here == there
+    assert run_cli(*words, "-o", tmp_path / "x.csv", "--master", "yarn").code == 2
+
+
+def _rows(path: Path) -> list[str]:
+    return sorted(map(repr, pq.read_table(path).to_pylist()))
 
 
 def test_frames_that_do_not_fit_are_refused(spark: Any, model: Model) -> None:

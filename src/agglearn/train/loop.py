@@ -16,6 +16,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -56,7 +57,11 @@ from agglearn.train.step import StepInfo, StepSettings, step
 Floats = npt.NDArray[np.float64]
 
 _ENGINES: Mapping[str, Opener] = {"local": open_local, "exact": open_exact, "spark": open_spark}
-_BESIDE_RECORDS: Mapping[str, Opener] = {**_ENGINES, "local": open_mixture, "exact": open_mixture}
+_BESIDE_RECORDS: Mapping[str, Opener] = {
+    "local": open_mixture,
+    "exact": open_mixture,
+    "spark": partial(open_mixture, chains=open_spark),
+}
 
 _AVERAGING_POWER = 2  # iterate t of T weighs about (t/T)², so the last third holds 70 % of the mean
 _STEP_HALVES, _MU_HALVES = 40, 60  # iterations after which the step on θ, and on μ, is half of what it was

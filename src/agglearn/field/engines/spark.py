@@ -158,12 +158,13 @@ class SparkEngine:
         """Vectors over cells that executors get as ``value``."""
         shards = max(1, min(self.shards, vectors[0].size))
         if shards == 1:
-            return Shared.of(vectors, 1, lambda make: self._context.broadcast(make()))
+            return Shared.of(vectors, 1, self._broadcast)
         with ThreadPoolExecutor(min(shards, _SENDERS), thread_name_prefix="agglearn-share") as pool:
-            sent = Shared.of(
-                vectors, shards, lambda make: pool.submit(lambda: self._context.broadcast(make()))
-            )
+            sent = Shared.of(vectors, shards, lambda make: pool.submit(self._broadcast, make))
         return replace(sent, pieces=tuple(piece.result() for piece in sent.pieces))
+
+    def _broadcast(self, make: Callable[[], Any]) -> Any:
+        return self._context.broadcast(make())
 
     def send(self, value: Any) -> Any:
         """Anything else that executors get as its ``value``."""
@@ -183,9 +184,7 @@ class SparkEngine:
             if not isinstance(found, _Lost):
                 return found
             self._deal_out(trail)
-        raise AgglearnError(
-            f"executors were lost {_LOSSES} times while one and the same thing was asked of them"
-        )
+        raise AgglearnError(f"executors were lost {_LOSSES} times while one thing was asked of them")
 
     def use(self, numbers: Numbers) -> None:
         """From here on, draw by these random numbers."""
@@ -203,7 +202,7 @@ class SparkEngine:
         """Where the blocks are kept: the state itself stays with the executors."""
         kept = self._trail.folder is not None and not self._trail.moves
         folder = str(self._trail.folder) if kept else self._keep()
-        state = {
+        state: dict[str, npt.NDArray[Any]] = {
             "folder": np.frombuffer(folder.encode(), np.uint8),
             "numbers": np.array([self._trail.step, self._present, self._n_blocks], np.int64),
         }

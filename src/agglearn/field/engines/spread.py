@@ -23,6 +23,7 @@ from agglearn.field.kernels.score import Codes, tally
 from agglearn.field.layout import Layout
 from agglearn.field.population import Chains, Moments, Shifts
 from agglearn.field.sums import exact_sum, grid, on_grid
+from agglearn.runtime.threads import thread_count
 
 Floats = npt.NDArray[np.float64]
 Column: TypeAlias = Callable[[Chains], npt.NDArray[Any]]
@@ -130,6 +131,10 @@ class SpreadChains:
         codes = np.concatenate([codes for _, codes in parts], axis=1)
         found = np.argsort(ids)
         return np.ascontiguousarray(codes[:, found[np.searchsorted(ids[found], wanted)]])
+
+    def here(self, most: int) -> Chains:
+        """The same law by at most so many members, brought to this process."""
+        return Chains(self.layout, self.some(most), threads=thread_count())
 
     def draw(self, variance: Column, generators: Sequence[np.random.Generator]) -> Shifts:
         """Not here: draws of weights are for a fitted model, whose chains are in one place."""

@@ -4,12 +4,12 @@ Both are vectors over all cells. They go in as few bytes as lose nothing (:mod:`
 there are many, in shards: runs of cells in the order of the tables. A shard of the weights is broadcast by
 itself; a shard of the tallies is summed by one executor for all blocks, and the driver gets each sum once.
 
-**When.** A tree of b blocks adds up √b tallies in an executor and then √b in the driver, each of them as long
-as all cells; the driver alone adds up b where these are few. By shards every executor sends its tally out once
-and takes in as much, all of them at the same time, and the driver takes in one: three in all, and the tasks of
-one more stage. So shards are worth while where
+**When.** A tree of b blocks adds up √b tallies in an executor and then √b in the driver, each of them as
+long as all cells; the driver alone adds up b where these are few. By shards every executor sends its tally
+out once and takes in as much, all of them at the same time, and the driver takes in one: three in all, and
+one more stage with a task for each shard. So shards are worth while where
 
-    (tallies in a row − 3) · cells · :data:`CELL_SECONDS` > :data:`STAGE_SECONDS` + shards · :data:`TASK_SECONDS`,
+    (tallies in a row − 3) · cells · seconds a cell > seconds of a stage + shards · seconds of a task,
 
 and they are needed where Java has no array that is long enough for a tally.
 """
@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
 from math import ceil, sqrt
 from typing import Any
 
@@ -33,8 +34,8 @@ Floats = npt.NDArray[np.float64]
 FEW = 4
 """Blocks whose tallies the driver sums by itself."""
 
-# Measured on two cores by ``python -m evidence spark fit`` (docs/scale.md): what a tally that is sent and added
-# takes a cell, what one more stage takes, and a task of it.
+# What a tally that is sent and added takes a cell, what one more stage takes, and a task of it: by the order
+# of what ``python -m evidence spark fit`` finds.
 CELL_SECONDS, STAGE_SECONDS, TASK_SECONDS = 1.5e-8, 0.2, 0.004
 _MOST_CELLS = 1 << 26  # of a shard: 12 bytes each, where Java's longest array has 2³¹
 _FEWEST_CELLS = 1 << 16  # of a shard that is worth a task
@@ -52,7 +53,7 @@ def n_shards(blocks: int, cells: int) -> int:
 def cut(cells: int, shards: int) -> list[slice]:
     """The cells of each shard."""
     edges = [cells * k // shards for k in range(shards + 1)]
-    return [slice(a, b) for a, b in zip(edges, edges[1:], strict=False)]
+    return [slice(a, b) for a, b in pairwise(edges)]
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,8 +2,8 @@
 """Numbers on their way between machines: zeros and small ones take less room, and nothing is lost.
 
 A vector goes as planes of bits, the low ones first. A plane says of each place in one bit whether it holds
-anything there but zeros, and then what. Most cells of large tables are visited by no chain of a block and have
-no θ; counts are mostly small, so that their upper bits are zeros too.
+anything there but zeros, and then what. Most cells of large tables are visited by no chain of a block and
+have no θ; counts are mostly small, so that their upper bits are zeros too.
 """
 
 from __future__ import annotations
@@ -84,4 +84,4 @@ def _unpack(marks, words, shift, bits):  # type: ignore[no-untyped-def]
         there = (marks[k >> 3] >> np.uint8(k & 7)) & np.uint8(1)
         word = bits.dtype.type(words[min(n, last)])
         bits[k] |= (word << shift) * bits.dtype.type(there)
-        n += np.int64(there)
+        n += there
