@@ -32,6 +32,7 @@ from agglearn.train.settings import FitSettings, TrainingSettings
 from agglearn.train.state import FitState
 from tests.conftest import Cli
 from tests.records import make_records
+from tests.servers import spark_executors
 
 # An odd number of chains; iterations enough for a look at the predictions and a growth.
 LOCAL = FitSettings(chains=1501, iterations=16, seed=3)
@@ -257,9 +258,11 @@ def test_what_the_engine_cannot_do_is_refused_in_one_line(spark: Any, tables: Ag
 
 
 def test_penalties_chosen_on_held_out_tables_are_those_of_one_machine(
-    blocks: Callable[[int], None], tmp_path: Path
+    blocks: Callable[[int], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     blocks(2)
+    monkeypatch.setattr("agglearn.train.select.course._SEGMENT", 2)  # iterations at a neighbour
+    monkeypatch.setattr("agglearn.train.select.choose._MOST_WORK", 20.0)
     parts = aggregate_split(
         make_records(2000), "bought", positive="yes", exclude=["id"], split={"valid": 0.3}
     ).parts
@@ -271,19 +274,20 @@ def test_penalties_chosen_on_held_out_tables_are_those_of_one_machine(
         parts["train"],
         replace(few, engine="spark"),
         valid=parts["valid"],
-        checkpoints=Checkpoints(tmp_path, every=0.0),
+        checkpoints=Checkpoints(tmp_path),
     )
     assert here.record.choice is not None
-    assert len(here.record.choice["path"]) > 1
+    assert len(here.record.choice.path) > 1
     assert here.record.choice == there.record.choice
     np.testing.assert_array_equal(here.field.theta, there.field.theta)
     assert not list(tmp_path.glob("fold-*"))
 
 
 def test_unlabelled_records_may_be_a_spark_frame_beside_either_engine(
-    spark: Any, tables: AggregatedData, blocks: Callable[[int], None]
+    spark: Any, tables: AggregatedData, blocks: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     blocks(2)
+    monkeypatch.setattr("agglearn.field.engines.mixture._SURE", -3.0)  # trust records, whatever they tell
     records = make_records(400, seed=5)
     few = replace(LOCAL, iterations=12)  # with a look at what the records are worth
     frame = spark.createDataFrame(records).coalesce(1)
@@ -411,7 +415,7 @@ def test_an_executor_that_is_killed_changes_no_prediction(spark: Any, model: Mod
     records = make_records(1200)
     frame = _frame(spark, records, 4)
     frame = frame.mapInArrow(_slowly, frame.schema)
-    before, killed = set(_executors()), []
+    before, killed = set(spark_executors()), []
 
     def kill_one() -> None:
         tracker = spark.sparkContext.statusTracker()
@@ -421,7 +425,7 @@ def test_an_executor_that_is_killed_changes_no_prediction(spark: Any, model: Mod
         ):
             time.sleep(0.05)
         time.sleep(0.3)
-        killed.append(min(_executors()))
+        killed.append(min(spark_executors()))
         os.kill(killed[0], signal.SIGKILL)
 
     killer = threading.Thread(target=kill_one)

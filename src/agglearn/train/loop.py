@@ -24,7 +24,7 @@ import numpy.typing as npt
 from agglearn.field.engines.exact import open_exact
 from agglearn.field.engines.local import open_local
 from agglearn.field.engines.mixture import open_mixture
-from agglearn.field.engines.protocol import Engine, EngineOptions, Opener
+from agglearn.field.engines.protocol import KEPT_CHAINS, Engine, EngineOptions, Opener
 from agglearn.field.engines.spark import open_spark
 from agglearn.field.field import Field
 from agglearn.field.heldout import score_heldout
@@ -278,7 +278,7 @@ def _look_at_predictions(engine: Engine, settings: FitSettings, state: FitState,
 def _score_on(valid: Problem, engine: Engine, state: FitState, stops: bool) -> None:
     """Put the score of the averaged weights on held-out tables into the history, and stop if that is due."""
     field = state.weights.mean
-    law = engine.population(field) if valid.records is None else valid.records
+    law = engine.population(field).here(KEPT_CHAINS) if valid.records is None else valid.records
     score = score_heldout(valid, law, field)
     state.history[-1] = replace(state.history[-1], valid_nllh=score.nllh, valid_nllh_se=score.nllh_se)
     scores = [entry.valid_nllh for entry in state.history if entry.valid_nllh is not None]

@@ -168,14 +168,14 @@ class Trail:
 
     def count(self, block: int) -> Tally:
         """Make the last move of a block, and count it."""
+        move = self.moves[-1]
+        field, law = move.fields(self.plan.value.layout)
         began = time.perf_counter()
-        engine, move = self.stand(block, self.end - 1), self.moves[-1]
+        engine = self.stand(block, self.end - 1)
         self._grow(engine, move)
-        field, law = move.fields(engine.layout)
         tally = Tally.of(engine.count(field, move.iteration, law))
-        seconds = time.perf_counter() - began
         self._write_beside(engine, block, self.end)
-        return replace(tally, seconds=seconds)
+        return replace(tally, seconds=time.perf_counter() - began)
 
     def stand(self, block: int, step: int | None = None) -> LocalEngine:
         """An engine that holds a block's chains as they stood after so many moves (all by default)."""

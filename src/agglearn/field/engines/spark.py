@@ -135,7 +135,7 @@ class SparkEngine:
         """Move the chains one sweep at these weights (or a law's), then tally them."""
         began = time.perf_counter()
         self._follow(field, iteration, law)
-        tally: Tally = self.ask(self._trail, Trail.count, Tally.plus, _TALLIES)
+        tally: Tally = self.ask(self._trail, Trail.count, Tally.plus, TALLIES)
         self.kernel_seconds += tally.seconds
         self._since += time.perf_counter() - began
         if self._since > _WORTH * self._cost or len(self._trail.moves) >= _MOST_MOVES:
@@ -345,7 +345,7 @@ def _vector_parts(vector: Floats, parts: Sequence[slice]) -> list[Floats]:
     return [vector[part] for part in parts]
 
 
-_TALLIES = _ByCell(lambda tally: int(tally.d.size), Tally.shards, Tally.joined)
+TALLIES = _ByCell(lambda tally: int(tally.d.size), Tally.shards, Tally.joined)
 _VECTORS = _ByCell(len, _vector_parts, np.concatenate)
 
 
