@@ -31,7 +31,7 @@ from agglearn.runtime.unfinished import unfinished
 from agglearn.schema.columns import check_supported, plain_batch, plain_type
 from agglearn.schema.places import marked, ragged_line
 from agglearn.schema.schema import some
-from agglearn.spark.inputs import SPARK_INPUT, is_spark_input, open_input, shared_path
+from agglearn.spark.inputs import SPARK_INPUT, is_spark_input, open_input, scanned_files, shared_path
 from agglearn.spark.session import is_frame, open_session
 
 BATCH_ROWS = 1 << 18
@@ -70,7 +70,7 @@ def open_source(data: Any, options: ReadOptions | None = None) -> Source:
     """A source for paths (files, globs, folders), frames, Arrow tables, readers; a source is one already."""
     options = options or ReadOptions()
     if is_frame(data):
-        return SparkFrame(data)
+        return _scan(data) or SparkFrame(data)
     if is_spark_input(data):
         return _open_spark([data])
     if isinstance(data, list | tuple) and any(map(is_spark_input, data)):
@@ -96,6 +96,17 @@ def _open_spark(inputs: Sequence[str]) -> Source:
     if path is None:
         return SparkFrame(open_input(session, named))
     return SparkFiles(session, FileSource(expand([path]), ReadOptions()))
+
+
+def _scan(frame: Any) -> SparkFiles | None:
+    """The files of a frame that is nothing but these, if they all have the same columns."""
+    paths = scanned_files(frame)
+    if paths is None:
+        return None
+    schemas = [pq.read_schema(path) for path in paths]
+    if not all(schema.equals(schemas[0]) for schema in schemas):
+        return None  # Spark fills in what is missing in some
+    return SparkFiles(frame.sparkSession, FileSource([Path(path) for path in paths], ReadOptions()))
 
 
 def to_arrow(data: Any) -> Any:
