@@ -26,18 +26,17 @@ from agglearn.field.engines.spark import BLOCKS, TALLIES, SparkEngine, summed
 from agglearn.field.engines.tallies import FEW, Tally
 from agglearn.field.kernels.packed import pack
 from agglearn.field.problem import Problem, make_problem
-from agglearn.spark.session import open_session
 from agglearn.train.loop import begin, iterate
 from agglearn.train.settings import FitSettings, TrainingSettings
 from agglearn.train.state import FitState
 from evidence.page import table
 from evidence.runner import Cell, Results, Value
+from evidence.spark.cluster import CORES, open_cluster
 from evidence.splits import ads_tables
 from evidence.timing import THREADS, machine, wall
 
 TITLE = "An iteration"
 _TASKS = (1, 2, 4, 8)
-_CORES = 2
 _TARGET = 2.0
 
 
@@ -98,10 +97,7 @@ def measure_local(config: Sizes) -> Value:
 
 def measure(config: Sizes, tasks: int) -> Value:
     """Seconds of an iteration in so many tasks, and of its parts."""
-    session = open_session(
-        f"local-cluster[{_CORES},1,{2048 if config is FULL else 1024}]",
-        {"spark.driver.memory": config.memory, "spark.driver.maxResultSize": "0"},
-    )
+    session = open_cluster(__name__, 2048 if config is FULL else 1024, config.memory)
     session.conf.set(BLOCKS, str(tasks))
     problem, settings = _problem(config), replace(_settings(config), engine="spark")
     engine, mu0, state = begin(problem, settings)
@@ -118,7 +114,7 @@ def measure(config: Sizes, tasks: int) -> Value:
     vars(engine)["expect"] = timed
     for _ in iterate(engine, mu0, problem, settings, state, THREADS):
         kernels.append(engine.kernel_seconds - sum(kernels))
-    turns = ceil(tasks / _CORES)
+    turns = ceil(tasks / CORES)
     iterations = [entry.seconds for entry in state.history]
     return {
         "machine": machine(),
@@ -226,7 +222,7 @@ def projection(results: Results, job: Job | None = None) -> list[str]:
     local, two, eight = (results[name] for name in ("local", "2-tasks", "8-tasks"))
     chains = results.settings("local")["chains"]
     # A draw looks at every table of its feature, and a chain is scored and counted in every table.
-    a_chain_table = two["kernels"] * _CORES / (chains * local["tables"])
+    a_chain_table = two["kernels"] * CORES / (chains * local["tables"])
     told = two["broadcast"] / local["cells"]
     counted = two["sum"] / (2 * local["cells"])  # the driver takes in two
     stepped = two["step"] * THREADS / local["cells"]
