@@ -83,7 +83,7 @@ def test_every_example_of_the_page_about_spark_works(
 def _with_whole_paths(page: Path, folder: Path) -> Path:
     """A copy of the page whose files are in a folder, wherever Java thinks that it is."""
     text = re.sub(
-        r"(\{name\}|clicks|fresh|scores)\.parquet", rf"{folder}/\1.parquet", page.read_text("utf-8")
+        r"(\{name\}|clicks|fresh|scores|synthetic)\.parquet", rf"{folder}/\1.parquet", page.read_text("utf-8")
     )
     copy = folder / page.name
     copy.write_text(text, encoding="utf-8")

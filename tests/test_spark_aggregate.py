@@ -25,6 +25,7 @@ from agglearn.aggregation.api import Aggregation, aggregate, aggregate_split
 from agglearn.cli import app
 from agglearn.errors import AgglearnError, InputError, SchemaError
 from agglearn.records.sources import open_source
+from agglearn.records.spread import SparkFiles, SparkFrame
 from agglearn.spark import fold
 from agglearn.spark.inputs import open_input, shared_path
 from agglearn.tables.format import load
@@ -119,6 +120,23 @@ def test_a_frame_that_changes_between_passes_is_not_divided(spark: Any, records:
     vars(source)["_counts"] = np.array([7, 9])  # what another reading would have found
     with pytest.raises(InputError, match="gives other partitions when it is read again"):
         aggregate_split(source, "click", split={"valid": 0.3})
+
+
+def test_a_frame_of_whole_files_is_read_as_the_files_are(spark: Any, records: Any, tmp_path: Path) -> None:
+    plain = records.drop_columns(["moment", "local"])
+    for k in range(3):
+        pq.write_table(plain.slice(900 * k, 900), tmp_path / f"{k}.parquet")
+    frame = spark.read.parquet(str(tmp_path))
+    assert isinstance(open_source(frame), SparkFiles)
+    options: dict[str, Any] = {"split": {"valid": 0.3}, "seed": 5, "max_modalities": 8}
+    assert_same(
+        aggregate_split(frame, "click", **options), aggregate_split(str(tmp_path), "click", **options)
+    )
+    words = spark.read.schema("user string, click string").parquet(str(tmp_path))
+    for other in (frame.filter("click = 1"), frame.select("user", "click"), frame.limit(5), words):
+        assert isinstance(open_source(other), SparkFrame)
+    pq.write_table(plain.drop_columns(["user"]), tmp_path / "3.parquet")
+    assert isinstance(open_source(spark.read.parquet(str(tmp_path))), SparkFrame)
 
 
 def _slowly(batches: Iterator[Any]) -> Iterator[Any]:

@@ -1,14 +1,15 @@
 """Records of the ads log to all pair tables, schema and all: by one machine with two threads, by Spark from
-the files (`spark:PATH`, read by the tasks), and by Spark from a DataFrame of the same files (read by Java and
-handed over), on the same two cores, each warm and in turns. To hold: from the files at most 1.5 × the local
-time.
+the files (`spark:PATH`, or a DataFrame that is nothing but files: read by the tasks), and by Spark from
+another DataFrame (here of the same records behind a filter that all pass: read by Java and handed over, once
+for each of the two passes), on the same two cores, each warm and in turns. *Handing over* is such a frame
+read twice by tasks that do nothing with it. To hold: from the files at most 1.5 × the local time.
 """
 
 from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -18,17 +19,22 @@ import pyarrow.parquet as pq
 
 import agglearn
 from agglearn.datasets import AdsLog
-from agglearn.spark.session import open_session
 from agglearn.tables.data import AggregatedData
 from evidence.page import table
 from evidence.runner import Cell, Results, Value
+from evidence.spark.cluster import CORES, open_cluster
 from evidence.timing import in_turns, machine
 
 TITLE = "Aggregation"
-_CORES, _MEMORY = 2, 2048
+_MEMORY = 2048
 _CHUNK = 500_000
 _TARGET = 1.5
-_WAYS = {"local": "one machine", "files": "Spark, from the files", "frame": "Spark, from a DataFrame"}
+_WAYS = {
+    "local": "one machine",
+    "files": "Spark, from the files",
+    "frame": "Spark, from a DataFrame that is more than files",
+    "handing over": "of it, handing over",
+}
 
 
 @dataclass(frozen=True)
@@ -50,21 +56,26 @@ def cells(config: Sizes) -> list[Cell]:
 
 def measure(config: Sizes) -> Value:
     """Seconds of each way, which give the same tables."""
-    session = open_session(f"local-cluster[{_CORES},1,{_MEMORY}]", {"spark.driver.maxResultSize": "0"})
+    session = open_cluster(__name__, _MEMORY, "4g")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "log.parquet"
         _write(AdsLog(max_modalities=config.modalities, seed=1), config.rows, path)
         ways: dict[str, Callable[[], Any]] = {
             "local": lambda: str(path),
             "files": lambda: f"spark:{path}",
-            "frame": lambda: session.read.parquet(str(path)),
+            "frame": lambda: session.read.parquet(str(path)).filter("click >= 0"),
         }
         found: dict[str, AggregatedData] = {}
 
         def work(way: str) -> None:
             found[way] = agglearn.aggregate(ways[way](), "click")
 
-        seconds = in_turns([partial(work, way) for way in ways], config.repeat)
+        def hand_over() -> None:
+            for _ in range(2):
+                frame = ways["frame"]().coalesce(CORES)
+                frame.mapInArrow(_nothing, "nothing int").count()
+
+        seconds = in_turns([*(partial(work, way) for way in ways), hand_over], config.repeat)
     assert found["files"].equals(found["local"])
     assert found["frame"].equals(found["local"])
     return {
@@ -72,8 +83,15 @@ def measure(config: Sizes) -> Value:
         "load": os.getloadavg()[0],
         "tables": len(found["local"].tables),
         "cells": sum(t.n_cells for t in found["local"].tables.values()),
-        "seconds": dict(zip(ways, seconds, strict=True)),
+        "seconds": dict(zip([*ways, "handing over"], seconds, strict=True)),
     }
+
+
+def _nothing(batches: Iterator[Any]) -> Iterator[Any]:
+    """What a task does that looks at nothing."""
+    for _ in batches:
+        pass
+    return iter(())
 
 
 def _write(log: AdsLog, rows: int, path: Path) -> None:
@@ -100,4 +118,28 @@ def section(results: Results, images: Path) -> list[str]:
         f"machine at the end was {found['load']:.1f}. At most {_TARGET:g} × local from the files: {met}.",
         "",
         *table(["", "seconds", "/ local"], rows),
+        "",
+        *projection(results),
+    ]
+
+
+def projection(results: Results) -> list[str]:
+    """Minutes that 10⁹ records of 100 features take on more and more machines, from the rates measured."""
+    found, settings = results["aggregate"], results.settings("aggregate")
+    records, tables, cells, cores = 1e9, 100 * 99 / 2, 1e8, 16
+    rate = {way: CORES * found["seconds"][way] / (settings["rows"] * found["tables"]) for way in _WAYS}
+    rows = []
+    for machines in (20, 50, 200):
+        minutes = [rate[way] * records * tables / (machines * cores) / 60 for way in ("files", "frame")]
+        rows.append([f"{machines} machines", *(f"{value:,.1f}" for value in minutes)])
+    return [
+        "### What many records would take",
+        "",
+        f"10⁹ records of 100 features in all {tables:,.0f} pairs, {cells:.0e} cells, on machines of {cores} "
+        f"cores: {rate['files'] * 1e9:.2f} ns a record, table and core from the files, "
+        f"{rate['frame'] * 1e9:.2f} from a DataFrame, times records × tables / cores. Every task holds all "
+        f"tables, {8 * cells / 1e9:.1f} GB, so that there is to be one a machine "
+        f"(`spark.task.cpus={cores}`); they are summed once, in a tree.",
+        "",
+        *table(["", "from files, min", "from a DataFrame, min"], rows),
     ]

@@ -1,9 +1,10 @@
 """An iteration on the ads shape, in as many tasks as the row says, and its parts, each measured by itself
 with as many tasks: an empty job (*scheduling*), one whose tasks look at weights that were just broadcast,
-less the empty one (*broadcast*), one whose tasks give back tallies of zeros, less the empty one (*sum*), and
-the time that blocks spend in kernels and with their files (*kernels*, of the slowest block, times the turns
-that tasks take on two cores). To hold: an iteration of 1,000,000 chains in two tasks takes at most twice the
-local one.
+less the empty one (*broadcast*), one whose tasks give back tallies as such a block counts them, less the
+empty one (*sum*, in a tree and by as many shards as there are tasks), the time that blocks spend in kernels
+and with their files (*kernels*, of the slowest block, times the turns that tasks take on two cores), and the
+driver's step on the weights (*step*). To hold: an iteration of 1,000,000 chains in two tasks takes at most
+twice the local one.
 """
 
 from __future__ import annotations
@@ -19,23 +20,23 @@ from typing import Any
 import numpy as np
 
 from agglearn.datasets import AdsLog
-from agglearn.field.engines.blocks import Move, Tally
-from agglearn.field.engines.local import Moves
-from agglearn.field.engines.spark import BLOCKS, SparkEngine, summed
+from agglearn.field.engines.blocks import Trail
+from agglearn.field.engines.protocol import Expectation
+from agglearn.field.engines.spark import BLOCKS, TALLIES, SparkEngine, summed
+from agglearn.field.engines.tallies import FEW, Tally
+from agglearn.field.kernels.packed import pack
 from agglearn.field.problem import Problem, make_problem
-from agglearn.runtime.random import Numbers
-from agglearn.spark.session import open_session
 from agglearn.train.loop import begin, iterate
 from agglearn.train.settings import FitSettings, TrainingSettings
+from agglearn.train.state import FitState
 from evidence.page import table
 from evidence.runner import Cell, Results, Value
+from evidence.spark.cluster import CORES, open_cluster
 from evidence.splits import ads_tables
 from evidence.timing import THREADS, machine, wall
 
 TITLE = "An iteration"
 _TASKS = (1, 2, 4, 8)
-_CORES = 2
-_WEIGHTS, _TALLY = 24, 12  # bytes a cell
 _TARGET = 2.0
 
 
@@ -96,52 +97,77 @@ def measure_local(config: Sizes) -> Value:
 
 def measure(config: Sizes, tasks: int) -> Value:
     """Seconds of an iteration in so many tasks, and of its parts."""
-    session = open_session(
-        f"local-cluster[{_CORES},1,{2048 if config is FULL else 1024}]",
-        {"spark.driver.memory": config.memory, "spark.driver.maxResultSize": "0"},
-    )
+    session = open_cluster(__name__, 2048 if config is FULL else 1024, config.memory)
     session.conf.set(BLOCKS, str(tasks))
     problem, settings = _problem(config), replace(_settings(config), engine="spark")
     engine, mu0, state = begin(problem, settings)
     assert isinstance(engine, SparkEngine)
     kernels: list[float] = []
+    asking: list[float] = []
+    expect = engine.expect
+
+    def timed(*words: Any) -> Expectation:
+        found: list[Expectation] = []
+        asking.append(wall(lambda: found.append(expect(*words))))
+        return found[0]
+
+    vars(engine)["expect"] = timed
     for _ in iterate(engine, mu0, problem, settings, state, THREADS):
         kernels.append(engine.kernel_seconds - sum(kernels))
-    turns = ceil(tasks / _CORES)
+    turns = ceil(tasks / CORES)
+    iterations = [entry.seconds for entry in state.history]
     return {
         "machine": machine(),
-        "iteration": median(entry.seconds for entry in state.history[1:]),
+        "iteration": median(iterations[1:]),
         "kernels": turns * median(kernels[1:]),
-        **_parts(session.sparkContext, tasks, problem.layout.n_cells),
+        "step": median(whole - part for whole, part in zip(iterations[1:], asking[1:], strict=True)),
+        **_parts(engine, tasks, state),
     }
 
 
-def _parts(context: Any, tasks: int, n_cells: int) -> Value:
-    """Seconds of a job that does nothing, and what a broadcast and a sum add to it."""
+def _parts(engine: SparkEngine, tasks: int, state: FitState) -> Value:
+    """Seconds of a job that does nothing, what a broadcast and a sum add to it, and what goes each way."""
+    context, layout = engine._context, engine.layout
     blocks = context.parallelize(range(tasks), tasks).persist()
     blocks.count()
+    weights = state.weights.mu, state.weights.theta_law, state.weights.theta
+    engine._follow(state.weights.now, state.iteration, state.weights.law)
+    everything: Tally = engine.ask(engine._trail, Trail.count, Tally.plus)
     rng = np.random.default_rng(0)
-    mu, theta_law, theta = (rng.normal(size=n_cells) for _ in range(3))
+    d = rng.binomial(everything.d, 1 / tasks).astype(np.int32)  # as a block of so many counts
+    c = (everything.c / np.maximum(everything.d, 1) * d).astype(np.int64)
+    one = replace(everything, d=d, c=c)
+    counted = context.broadcast(one)
 
     def told() -> None:
-        move = context.broadcast(Move(0, Numbers(0), 0, 0, mu, theta_law, 0.0, False, theta, 0.0))
-        summed(blocks.map(lambda block: float(move.value.mu[block])), lambda a, b: a + b)
+        shared = engine.share(*weights)
+        summed(blocks.map(lambda block: float(shared.value[0][block])), lambda a, b: a + b)
+
+    def came_back(shards: int) -> None:
+        summed(blocks.map(lambda block: _own(counted.value)), Tally.plus, shards, TALLIES)
 
     empty = _median(lambda: summed(blocks, lambda a, b: a + b))
-    zeros = partial(_zeros, n_cells)
     return {
         "scheduling": empty,
         "broadcast": max(_median(told) - empty, 0.0),
-        "sum": max(_median(lambda: summed(blocks.map(zeros), Tally.plus)) - empty, 0.0),
+        "sum": max(_median(lambda: came_back(1)) - empty, 0.0),
+        "shards": max(_median(lambda: came_back(max(tasks, 2))) - empty, 0.0),
+        "weights_bytes": sum(pack(vector).nbytes for vector in weights) / layout.n_cells,
+        "tally_bytes": (pack(one.d).nbytes + pack(one.c).nbytes) / layout.n_cells,
     }
 
 
-def _zeros(n_cells: int, block: int) -> Tally:
-    return Tally(np.zeros(n_cells, np.int32), np.zeros(n_cells, np.int64), 0, 0, 1, Moves(1, 0, 0, 0), 0.0)
+def _own(tally: Tally) -> Tally:
+    """A tally whose arrays may be added to."""
+    return replace(tally, d=tally.d.copy(), c=tally.c.copy())
 
 
 def _median(work: Callable[[], Any]) -> float:
     return median([wall(work) for _ in range(4)][1:])
+
+
+_PARTS = ("kernels", "broadcast", "sum", "shards", "step", "scheduling")
+_TOLD = {"sum": "sum in a tree", "shards": "sum by shards"}
 
 
 def section(results: Results, images: Path) -> list[str]:
@@ -149,27 +175,23 @@ def section(results: Results, images: Path) -> list[str]:
     if "local" not in results or "2-tasks" not in results:
         return []
     local = results["local"]
-    parts = ("kernels", "broadcast", "sum", "scheduling")
-    rows = [["local engine, two threads", f"{local['iteration']:.2f}", "1.00", "", "", "", ""]]
+    rows = [["local engine, two threads", f"{local['iteration']:.2f}", "1.00", *[""] * len(_PARTS)]]
     for name in sorted(results.starting(""), key=lambda name: (len(name), name)):
         found = results[name]
         if name == "local":
             continue
         ratio = found["iteration"] / local["iteration"]
-        rows.append(
-            [
-                name.replace("-", " "),
-                f"{found['iteration']:.2f}",
-                f"{ratio:.2f}",
-                *(f"{found[part]:.2f}" for part in parts),
-            ]
-        )
-    header = ["", "an iteration, s", "/ local", *(f"{part}, s" for part in parts)]
-    met = "met" if results["2-tasks"]["iteration"] <= _TARGET * local["iteration"] else "not met"
+        seconds = [f"{found['iteration']:.2f}", f"{ratio:.2f}", *(f"{found[part]:.2f}" for part in _PARTS)]
+        rows.append([name.replace("-", " "), *seconds])
+    header = ["", "an iteration, s", "/ local", *(f"{_TOLD.get(part, part)}, s" for part in _PARTS)]
+    two = results["2-tasks"]
+    met = "met" if two["iteration"] <= _TARGET * local["iteration"] else "not met"
     shape = f"{local['cells']:,} cells, {local['tables']} tables, {local['features']} features"
     chains = results.settings("local")["chains"]
     return [
-        f"{shape}; {chains:,} chains. At most {_TARGET:g} × local in two tasks: {met}.",
+        f"{shape}; {chains:,} chains. At most {_TARGET:g} × local in two tasks: {met}. There a broadcast has "
+        f"{two['weights_bytes']:.1f} bytes a cell (24 before packing), a tally {two['tally_bytes']:.1f} "
+        "(12 before packing).",
         "",
         *table(header, rows),
         "",
@@ -194,32 +216,37 @@ class Job:
 
 def projection(results: Results, job: Job | None = None) -> list[str]:
     """Seconds of an iteration of a large fit on more and more machines, from the rates measured."""
+    if "8-tasks" not in results:
+        return []
     job = job or Job()
     local, two, eight = (results[name] for name in ("local", "2-tasks", "8-tasks"))
     chains = results.settings("local")["chains"]
     # A draw looks at every table of its feature, and a chain is scored and counted in every table.
-    a_chain_table = two["kernels"] * _CORES / (chains * local["tables"])
-    broadcast_rate = _WEIGHTS * local["cells"] / max(two["broadcast"], 1e-9)
-    sum_rate = 2 * _TALLY * local["cells"] / max(two["sum"], 1e-9)
+    a_chain_table = two["kernels"] * CORES / (chains * local["tables"])
+    told = two["broadcast"] / local["cells"]
+    counted = two["sum"] / (2 * local["cells"])  # the driver takes in two
+    stepped = two["step"] * THREADS / local["cells"]
     a_task = max(eight["scheduling"] - two["scheduling"], 0.0) / 6
     rows = []
     for machines in (20, 50, 200):
+        in_a_row = machines if machines <= FEW else 2 * ceil(sqrt(machines))
+        stage = two["scheduling"] + a_task * machines
         seconds = {
             "kernels": a_chain_table * job.chains * job.tables / (machines * job.cores),
-            "broadcast": _WEIGHTS * job.cells / broadcast_rate,
-            "sum": 2 * ceil(sqrt(machines)) * _TALLY * job.cells / sum_rate,
-            "scheduling": two["scheduling"] + a_task * machines,
+            "broadcast": told * job.cells,
+            "sum in a tree": in_a_row * counted * job.cells,
+            "sum by shards": 3 * counted * job.cells + stage,
+            "step": stepped * job.cells / job.cores,
+            "scheduling": stage,
         }
-        largest = max(seconds, key=lambda part: seconds[part])
+        slower = max(("sum in a tree", "sum by shards"), key=lambda part: seconds[part])
+        taken = {part: value for part, value in seconds.items() if part != slower}
+        total = sum(taken.values())
+        cells = [f"{machines} machines", *(f"{value:,.1f}" for value in seconds.values())]
         rows.append(
-            [
-                f"{machines} machines",
-                *(f"{value:,.1f}" for value in seconds.values()),
-                f"{sum(seconds.values()):,.0f}",
-                f"{500 * sum(seconds.values()) / 3600:,.1f}",
-                largest,
-            ]
+            [*cells, f"{total:,.0f}", f"{500 * total / 3600:,.1f}", max(taken, key=taken.__getitem__)]
         )
+    parts = ["kernels", "broadcast", "sum in a tree", "sum by shards", "step", "scheduling"]
     return [
         "### What a large fit would take",
         "",
@@ -227,26 +254,18 @@ def projection(results: Results, job: Job | None = None) -> list[str]:
         f"{job.tables:,.0f} pairs, {job.cells:.0e} cells, machines of {job.cores} cores with one block each "
         f"(`spark.task.cpus={job.cores}`: a block's kernels use all of them, and a machine holds one tally). "
         "The records have left their mark in the tables: an iteration does not know how many there were. "
-        "From the rows above:",
+        "From the rows above, where all machines are two cores and the network is one machine's memory:",
         "",
         f"- *kernels*: {a_chain_table * 1e9:.1f} ns a chain, table and core, times chains × tables / cores;",
-        f"- *broadcast*: {broadcast_rate / 1e6:,.0f} MB/s for {_WEIGHTS} bytes a cell; Spark's machines pass "
-        "it on to each other, so their number hardly matters;",
-        f"- *sum*: {sum_rate / 1e6:,.0f} MB/s for {_TALLY} bytes a cell, √machines tallies at each of two "
-        "levels;",
+        f"- *broadcast*: {told * 1e9:.0f} ns a cell; Spark's machines pass it on to each other, so their "
+        "number hardly matters;",
+        f"- *sum in a tree*: {counted * 1e9:.0f} ns a cell for a tally that is sent and added, √machines of "
+        "them one after the other at each of two levels;",
+        "- *sum by shards*: three such tallies (one out, one in, one to the driver), and one more stage;",
+        f"- *step*: {stepped * 1e9:.1f} ns a cell and core of the driver;",
         f"- *scheduling*: {two['scheduling']:.2f} s a job and {a_task * 1e3:.0f} ms a task.",
         "",
-        *table(
-            [
-                "",
-                "kernels, s",
-                "broadcast, s",
-                "sum, s",
-                "scheduling, s",
-                "iteration, s",
-                "500, h",
-                "largest",
-            ],
-            rows,
-        ),
+        "An iteration takes the faster of the two sums:",
+        "",
+        *table(["", *(f"{part}, s" for part in parts), "iteration, s", "500, h", "largest"], rows),
     ]

@@ -64,7 +64,10 @@ def fit(
     ] = None,
     records: Annotated[
         list[str] | None,
-        typer.Option(help="Files of records without labels, to learn X from (a label is not looked at)."),
+        typer.Option(
+            help="Files of records without labels, or spark:TABLE_OR_PATH, to learn X from (a label is not "
+            "looked at)."
+        ),
     ] = None,
     rake: Annotated[
         bool, typer.Option("--rake/--no-rake", help="Weight --records to agree with the tables.")
@@ -100,7 +103,10 @@ def fit(
     missing: Missing = None,
     threads: Threads = None,
     seed: Seed = 0,
-    checkpoint: Annotated[str | None, typer.Option(help="Folder to keep the state of the run in.")] = None,
+    checkpoint: Annotated[
+        str | None,
+        typer.Option(help="Folder to keep the run's state in, or hdfs://… and the like."),
+    ] = None,
     resume: Annotated[str | None, typer.Option(help="Such a folder to go on from.")] = None,
     checkpoint_every: Annotated[float, typer.Option(help="Seconds between two checkpoints.")] = 30.0,
     master: Master = None,
@@ -114,8 +120,9 @@ def fit(
     from agglearn.report.document import Measured
     from agglearn.runtime.files import output_path, refuse_foreign
     from agglearn.runtime.progress import meter
+    from agglearn.spark.storage import is_uri
     from agglearn.tables.format import load
-    from agglearn.train.checkpoint import Checkpoints
+    from agglearn.train.remote import checkpoints_in
     from agglearn.train.select.choose import nothing_to_choose_on
 
     target = output_path(output, ".model")
@@ -124,15 +131,14 @@ def fit(
     if checkpoint and resume and checkpoint != resume:
         raise InputError("--resume goes on in its own folder: leave out --checkpoint")
     folder = resume or checkpoint
-    if folder is not None:
+    elsewhere = folder is not None and is_uri(folder)
+    if folder is not None and not elsewhere:
         one, other = Path(folder).resolve(), target.resolve()
         if one.is_relative_to(other) or other.is_relative_to(one):
             raise InputError(
                 f"checkpoints in {folder} and the model {output} cannot be inside each other: name another "
                 "folder for the checkpoints"
             )
-    if checkpoint and not resume and Path(checkpoint).is_dir() and any(Path(checkpoint).iterdir()):
-        raise InputError(f"{checkpoint} is not empty: go on with --resume {checkpoint}, or name a new folder")
     settings = FitSettings(
         lambda_theta=_penalty("--lambda-theta", lambda_theta),
         lambda_mu=_penalty("--lambda-mu", lambda_mu),
@@ -144,9 +150,11 @@ def fit(
         training=TrainingSettings(start=start, gradient=gradient),
     )
     data = [load(path) for path in tables]
-    use_session(
-        master, spark_conf, engine == "spark" or on_spark(*(records or ()), labelled or "", valid or "")
-    )
+    read = on_spark(*(records or ()), labelled or "", valid or "")
+    use_session(master, spark_conf, engine == "spark" or read or elsewhere)
+    checkpoints = checkpoints_in(folder, checkpoint_every) if folder else None
+    if checkpoint and not resume and checkpoints and checkpoints.begun:
+        raise InputError(f"{checkpoint} is not empty: go on with --resume {checkpoint}, or name a new folder")
     heldout: Any = None
     if valid:
         heldout = load(valid) if _is_tables(valid) else open_input([valid])
@@ -154,7 +162,6 @@ def fit(
         raise InputError("--prior-weight needs a --prior")
     if settings.to_choose and heldout is None and len(data) < 2:
         say(nothing_to_choose_on())
-    checkpoints = Checkpoints(Path(folder), checkpoint_every) if folder else None
     if resume and checkpoints and not checkpoints.begun:
         say(f"{resume} holds no checkpoint: the run starts from the beginning")
     with meter("fitting", iterations, "iterations", show=not json) as advance:

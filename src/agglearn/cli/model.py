@@ -10,7 +10,7 @@ import typer
 
 from agglearn.cli.app import Json, ModelPath, Seed, Threads, app, names, say, show
 from agglearn.cli.data import Encoding, Missing, Positive, Separator, read_options
-from agglearn.cli.spark import Master, SparkConf, on_spark, predict_frame, use_session
+from agglearn.cli.spark import Master, SparkConf, on_spark, predict_frame, sample_to, use_session
 from agglearn.errors import InputError
 from agglearn.records.options import Coding
 from agglearn.runtime.options import check_bounds, check_seed
@@ -162,12 +162,16 @@ def _rows(rows: int, output: str, seconds: float) -> Document:
 def sample(
     model: ModelPath,
     n: Annotated[int, typer.Option("-n", "--records", help="How many records to draw.")],
-    output: Annotated[str, typer.Option("--output", "-o", help="A .parquet or .csv file to write.")],
+    output: Annotated[
+        str, typer.Option("--output", "-o", help="A .parquet or .csv file, or spark:TABLE_OR_PATH.")
+    ],
     threads: Threads = None,
     seed: Seed = 0,
+    master: Master = None,
+    spark_conf: SparkConf = None,
     json: Json = False,
 ) -> None:
-    """Draw synthetic records, with their label, from a model."""
+    """Draw synthetic records, with their label, from a model, here or on a Spark cluster."""
     from agglearn.cli.output import record_writer
     from agglearn.model.draw import sample as draw
     from agglearn.model.format import load_model
@@ -179,6 +183,11 @@ def sample(
         raise InputError(f"{n} records cannot be drawn: ask for at least 1")
     check_bounds(records=n)
     check_seed(seed)
+    use_session(master, spark_conf, on_spark(output))
+    if on_spark(output):
+        sample_to(loaded, n, output, seed)
+        show(_rows(n, output, time.perf_counter() - began), json)
+        return
     with record_writer(Path(output)) as write, meter("drawing", n, show=not json) as advance:
         for table in draw(loaded, n, seed=seed, threads=threads):
             write(table)

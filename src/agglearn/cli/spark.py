@@ -39,6 +39,14 @@ def on_spark(*addresses: str) -> bool:
     return any(address.startswith("spark:") for address in addresses)
 
 
+def sample_to(model: Model, n: int, output: str, seed: int) -> None:
+    """Draw records on the cluster, and write them there."""
+    from agglearn.model.synthetic import sample_frame
+    from agglearn.spark.inputs import write_frame
+
+    write_frame(sample_frame(model, n, seed=seed), output.removeprefix("spark:"))
+
+
 def predict_frame(model: Model, records: list[str], output: str, kept: list[str]) -> tuple[int, Any, float]:
     """Score records where they are, and write the scores there: rows, unknown values, and seconds."""
     import numpy as np

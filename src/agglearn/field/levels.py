@@ -248,6 +248,10 @@ class WidePopulation:
         """Codes of at most so many members."""
         return self.members.some(most)
 
+    def here(self, most: int) -> WidePopulation:
+        """The same law by at most so many members, in this process."""
+        return replace(self, members=self.members.here(most))
+
     def draw(self, variance: Values, generators: Sequence[np.random.Generator]) -> Shifts:
         """Draws of a vector with covariance E[v·ψψᵀ], ψ = (φ, 1): a column for each generator."""
         drawn = self.members.draw(variance, generators)

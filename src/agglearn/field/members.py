@@ -13,7 +13,7 @@ import numpy.typing as npt
 from agglearn.field.kernels.score import Codes, score_codes, tally
 from agglearn.field.kernels.sets import dot_sets, score_sets, tally_sets
 from agglearn.field.layout import Layout
-from agglearn.field.population import Chains, Moments, Shifts, Values, normals_of, with_intercept
+from agglearn.field.population import Moments, Shifts, Values, normals_of, with_intercept
 
 Floats = npt.NDArray[np.float64]
 
@@ -50,12 +50,12 @@ class Members:
         return cls(layout, codes, np.full(n, 1 / n), threads)
 
     @classmethod
-    def mixed(cls, first: Members, share: float, second: Chains) -> Members:
+    def mixed(cls, first: Members, share: float, second: Codes) -> Members:
         """The first, counting so large a share, and the second, counting the rest."""
-        n = second.codes.shape[1]
+        n = second.shape[1]
         return cls(
             first.layout,
-            np.concatenate([first.codes, second.codes], axis=1),
+            np.concatenate([first.codes, second], axis=1),
             np.concatenate([share * first.weights, np.full(n, (1 - share) / n)]),
             first.threads,
         )
@@ -133,6 +133,10 @@ class Members:
         upto = np.cumsum(self.weights)
         drawn = np.searchsorted(upto, (np.arange(min(n, most)) + 0.5) / min(n, most) * upto[-1])
         return np.ascontiguousarray(self.codes[:, np.minimum(drawn, n - 1)])
+
+    def here(self, most: int) -> Members:
+        """The members themselves: they are in this process."""
+        return self
 
     def draw(self, variance: Values, generators: Sequence[np.random.Generator]) -> Shifts:
         """Sums over the members of ψ, each times its own normal number: covariance E[v·ψψᵀ]."""

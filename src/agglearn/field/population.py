@@ -136,6 +136,10 @@ class Population(Protocol):
         """Codes of at most so many members, evenly chosen, a row for each feature."""
         ...
 
+    def here(self, most: int) -> Population:
+        """The same law by at most so many members, evenly chosen, in this process."""
+        ...
+
     def draw(self, variance: Values, generators: Sequence[np.random.Generator]) -> Shifts:
         """Draws of a vector with covariance E[v·ψψᵀ], ψ = (φ, 1): a column for each generator."""
         ...
@@ -233,6 +237,10 @@ class Chains:
             return self.codes
         return np.ascontiguousarray(self.codes[:, np.linspace(0, n - 1, most).astype(np.int64)])
 
+    def here(self, most: int) -> Chains:
+        """The same law by at most so many members, evenly chosen."""
+        return self if self.size <= most else replace(self, codes=self.some(most), draws=1)
+
     def draw(self, variance: Values, generators: Sequence[np.random.Generator]) -> Shifts:
         """Sums over the members of ψ, each times its own normal number: covariance E[v·ψψᵀ]."""
         normals = normals_of(self.codes.shape[1], generators)
@@ -305,6 +313,10 @@ class Enumeration:
         upto = np.cumsum(self.law)
         drawn = np.searchsorted(upto, (np.arange(most) + 0.5) / most * upto[-1])
         return np.ascontiguousarray(self.states.codes[:, drawn])
+
+    def here(self, most: int) -> Enumeration:
+        """The law itself: it is in this process."""
+        return self
 
     def draw(self, variance: Values, generators: Sequence[np.random.Generator]) -> Shifts:
         """Sums over the states of ψ, each times its own normal number: covariance E[v·ψψᵀ]."""

@@ -9,9 +9,11 @@ exactly.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from scipy.special import expit
 
 from agglearn.errors import InputError
@@ -33,6 +35,7 @@ MEMBERS = 60_000
 SETTLE = 5  # sweeps before the first draw: training left the chains at the last weights, not the final ones
 GAP = 3  # sweeps between two draws of a chain
 _FEWEST_EXACT = 10_000  # records drawn at a time where all are independent
+_BLOCK = 1 << 12  # chains whose labels and raw values are drawn together
 
 
 def population(
@@ -128,31 +131,82 @@ def exact_draws(model: Model, n: int, seed: int) -> Codes:
     return ExactEngine(model.layout, model.rows).sample(n, model.field, seed)[0]
 
 
+@dataclass(frozen=True, eq=False)
+class Synthesis:
+    """How so many synthetic records are drawn: by chains, which are drawn again in every round.
+
+    Labels and raw values are drawn for a block of chains at a time, by a generator for each block and round,
+    so that blocks may be drawn apart from each other.
+
+    Attributes
+    ----------
+    model, n, seed
+        What to draw from, how many, and by which random numbers.
+    chains
+        Where the chains begin.
+    settle
+        Sweeps before the first round.
+    block
+        Chains of a block.
+    """
+
+    model: Model
+    n: int
+    seed: int
+    chains: Codes
+    settle: int
+    block: int
+
+    @classmethod
+    def of(cls, model: Model, n: int, seed: int) -> Synthesis:
+        """The drawing of so many records."""
+        if n < 1:
+            raise InputError(f"{n} records cannot be drawn: ask for at least 1")
+        if model.still:
+            raise InputError(
+                "the model was fitted with records, and would give those out: draw from one of tables alone"
+            )
+        check_seed(seed)
+        if model.chains is None:
+            return cls(model, n, seed, exact_draws(model, min(n, _FEWEST_EXACT), seed), 0, _BLOCK)
+        order = generator(seed, Use.RECORDS).permutation(model.chains.shape[1])
+        return cls(model, n, seed, model.chains[:, order[:n]], SETTLE, _BLOCK)
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks of chains there are."""
+        return -(-int(self.chains.shape[1]) // self.block)
+
+    def tables(self, first: int, last: int, threads: int | None = None) -> Iterator[Any]:
+        """The records of these blocks of chains, an Arrow table for each round."""
+        model, together = self.model, self.chains.shape[1]
+        begin, end = first * self.block, min(last * self.block, together)
+        engine = moving(model, None, self.chains, seed=self.seed, threads=threads, use=Use.RECORDS)
+        engine.set_state({"chains": self.chains[:, begin:end], "ids": np.arange(begin, end)})
+        sweeps = 0
+        for number, start in enumerate(range(0, self.n, together)):
+            for _ in range(GAP if start else self.settle):
+                engine.sweep(model.field, sweeps)
+                sweeps += 1
+            codes, drawn = engine.chains[:, : max(self.n - start - begin, 0)], []
+            for at in range(0, codes.shape[1], self.block):
+                rng = generator(self.seed, Use.RECORDS, number, (begin + at) // self.block)
+                drawn.append(self._raw(np.ascontiguousarray(codes[:, at : at + self.block]), rng, threads))
+            if drawn:
+                yield pa.concat_tables(drawn)
+
+    def _raw(self, codes: Codes, rng: np.random.Generator, threads: int | None) -> Any:
+        """Records of codes, with a label each."""
+        model = self.model
+        positive = rng.random(codes.shape[1]) < expit(model.field.log_odds(codes, thread_count(threads)))
+        records = model.schema.decode(codes, rng)
+        return records.append_column(model.label.name, model.label.decode(positive.astype(np.uint8)))
+
+
 def sample(model: Model, n: int, *, seed: int = 0, threads: int | None = None) -> Iterator[Any]:
     """Draw synthetic records with their label in raw values, as Arrow tables of bounded size.
 
     Records of one table are independent, and those of different tables nearly so.
     """
-    if n < 1:
-        raise InputError(f"{n} records cannot be drawn: ask for at least 1")
-    if model.still:
-        raise InputError(
-            "the model was fitted with records, and would give those out: draw from one of tables alone"
-        )
-    check_seed(seed)
-    rng = generator(seed, Use.RECORDS)
-    settle = SETTLE
-    if model.chains is None:
-        chains, settle = exact_draws(model, min(n, _FEWEST_EXACT), seed), 0
-    else:
-        chains = model.chains[:, rng.permutation(model.chains.shape[1])[:n]]
-    engine = moving(model, None, chains, seed=seed, threads=threads, use=Use.RECORDS)
-    sweeps = 0
-    for start in range(0, n, engine.n_chains):
-        for _ in range(GAP if start else settle):
-            engine.sweep(model.field, sweeps)
-            sweeps += 1
-        codes = np.ascontiguousarray(engine.chains[:, : n - start])
-        positive = rng.random(codes.shape[1]) < expit(model.field.log_odds(codes, thread_count(threads)))
-        records = model.schema.decode(codes, rng)
-        yield records.append_column(model.label.name, model.label.decode(positive.astype(np.uint8)))
+    drawing = Synthesis.of(model, n, seed)
+    yield from drawing.tables(0, drawing.blocks, threads)

@@ -9,6 +9,7 @@ from typing import Any
 import narwhals as nw
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from agglearn.aggregation.api import aggregate
 from agglearn.aggregation.pushdown import is_lazy
@@ -22,13 +23,17 @@ from agglearn.field.rake import rake
 from agglearn.receive.tables import read_tables
 from agglearn.records.options import ReadOptions
 from agglearn.records.sources import Source, open_source
+from agglearn.records.spread import SparkFrame, mapped
+from agglearn.runtime.arrays import from_numpy, to_numpy
 from agglearn.runtime.memory import require
 from agglearn.runtime.progress import meter
 from agglearn.runtime.speech import option
+from agglearn.schema.rules import code_type
 from agglearn.schema.schema import Schema, require_columns
 from agglearn.tables.data import AggregatedData
 
 _WORST = 20  # distances that are kept of all tables
+_WORKSPACE = 40  # bytes a record beside its codes
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,17 +120,21 @@ def code_features(
     source = source_of(records, schema.names, read)
     require_columns(schema.names, source.columns)
     cards = np.array(schema.cards)[:, None]
+    present = source.count() if isinstance(source, SparkFrame) else source.rows
+    if present is not None:
+        room = _WORKSPACE + 2 * len(schema.names) * np.dtype(code_type(max(schema.cards))).itemsize
+        require(room * present, f"{present:,} records in memory", "give fewer of them, such as a sample")
     parts: list[Codes] = []
     unknown, rows, kept = np.zeros(len(schema.names), np.int64), 0, 0
     with meter("reading records", source.rows, show=show_progress) as advance:
-        for batch in source.batches(list(schema.names)):
-            codes = schema.encode(batch)
+        for batch in mapped(source, list(schema.names), _Coding(schema)):
+            codes = np.stack([to_numpy(column) for column in batch.columns])
             strange = codes >= cards
             unknown += strange.sum(axis=1)
             known = ~strange.any(axis=0)
             parts.append(codes if known.all() else np.ascontiguousarray(codes[:, known]))
             rows, kept = rows + codes.shape[1], kept + int(known.sum())
-            require(40 * kept, f"{kept:,} records in memory", "give fewer of them")
+            require(_WORKSPACE * kept, f"{kept:,} records in memory", "give fewer of them")
             advance(batch.num_rows)
     if not rows:
         raise InputError("there are no records to learn X from")
@@ -136,6 +145,17 @@ def code_features(
             f"of {schema.names[worst]!r}; are they of the same source?"
         )
     return CodedRecords(np.concatenate(parts, axis=1), rows - kept, label in source.columns)
+
+
+class _Coding:
+    """What makes codes of a batch, a column for each feature."""
+
+    def __init__(self, schema: Schema) -> None:
+        self._schema = schema
+
+    def __call__(self, batch: Any) -> Any:
+        codes = self._schema.encode(batch)
+        return pa.record_batch([from_numpy(row) for row in codes], names=[f"{f}" for f in range(len(codes))])
 
 
 def with_records(

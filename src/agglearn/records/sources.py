@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ from agglearn.records.files import FileSource, expand
 from agglearn.records.frames import FrameSource, SpooledSource, to_arrow
 from agglearn.records.options import ReadOptions
 from agglearn.records.spread import SparkFiles, SparkFrame
-from agglearn.spark.inputs import SPARK_INPUT, is_spark_input, open_input, shared_path
+from agglearn.spark.inputs import SPARK_INPUT, is_spark_input, open_input, scanned_files, shared_path
 from agglearn.spark.session import is_frame, open_session
 
 
@@ -39,7 +40,7 @@ def open_source(data: Any, options: ReadOptions | None = None) -> Source:
     """A source for paths (files, globs, folders), frames, Arrow tables, readers; a source is one already."""
     options = options or ReadOptions()
     if is_frame(data):
-        return SparkFrame(data)
+        return _scan(data) or SparkFrame(data)
     if is_spark_input(data):
         return _open_spark([data])
     if isinstance(data, list | tuple) and any(map(is_spark_input, data)):
@@ -65,3 +66,16 @@ def _open_spark(inputs: Sequence[str]) -> Source:
     if path is None:
         return SparkFrame(open_input(session, named))
     return SparkFiles(session, FileSource(expand([path]), ReadOptions()))
+
+
+def _scan(frame: Any) -> SparkFiles | None:
+    """The files of a frame that is nothing but these, if they all have the same columns."""
+    import pyarrow.parquet as pq
+
+    paths = scanned_files(frame)
+    if paths is None:
+        return None
+    schemas = [pq.read_schema(path) for path in paths]
+    if not all(schema.equals(schemas[0]) for schema in schemas):
+        return None  # Spark fills in what is missing in some
+    return SparkFiles(frame.sparkSession, FileSource([Path(path) for path in paths], ReadOptions()))

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,11 +23,13 @@ import pyarrow as pa
 
 from agglearn.errors import InputError
 from agglearn.runtime.fold import Fold, Total
+from agglearn.runtime.threads import limit_threads
 from agglearn.schema.columns import check_supported, plain_batch
 from agglearn.schema.places import marked
 from agglearn.spark.fold import MOST_TASKS, explained, fold_frame, tasks_of
 
 _Folded = TypeVar("_Folded", bound=Fold)
+Work: TypeAlias = Callable[[Any], Any]  # on a batch of records
 _NUMBER = "(agglearn number)"
 _PLACE_BITS = 33  # of the number that Spark gives a record: the place in its partition
 _ROWS = 1 << 18  # of a batch
@@ -66,11 +68,16 @@ class SparkFrame:
 
     def batches(self, columns: Sequence[str]) -> Iterator[Any]:
         """Record batches with these columns, partition after partition, a few in memory at a time."""
+        return self.mapped(columns, _as_it_is)
+
+    def count(self) -> int:
+        """How many records there are."""
         with explained():
-            rows = self._select(columns).mapInArrow(_Written(list(columns)), "batch binary")
-            for row in rows.toLocalIterator(prefetchPartitions=True):
-                with pa.ipc.open_stream(pa.py_buffer(row[0])) as reader:
-                    yield from reader
+            return int(self.frame.count())
+
+    def mapped(self, columns: Sequence[str], work: Work) -> Iterator[Any]:
+        """What comes of each batch, worked on where it is; partition after partition."""
+        return _brought(self._select(columns), _WorkedOn(_Named(list(columns)), work))
 
     def folded(self, parts: Dividing, columns: Sequence[str], make: Callable[[], _Folded]) -> _Folded:
         """A fold of these columns of all records."""
@@ -217,18 +224,51 @@ def joined(batches: list[Any]) -> Any:
     return plain_batch(pa.RecordBatch.from_arrays(arrays, names=table.column_names))
 
 
-class _Written:
-    """Batches as bytes, which come to the driver as they are."""
+def _brought(frame: Any, written: _WorkedOn) -> Iterator[Any]:
+    """What comes of a frame's batches, a few in memory at a time."""
+    with explained():
+        rows = frame.mapInArrow(written, "batch binary")
+        for row in rows.toLocalIterator(prefetchPartitions=True):
+            with pa.ipc.open_stream(pa.py_buffer(row[0])) as reader:
+                yield from reader
+
+
+class _Named:
+    """Batches of a task of a frame, of a size that is worth the work."""
 
     def __init__(self, names: list[str]) -> None:
         self._names = names
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        for batch in _gathered(batches, self._names):
-            sink = pa.BufferOutputStream()
-            with pa.ipc.new_stream(sink, batch.schema) as writer:
-                writer.write_batch(batch)
+        return _gathered(batches, self._names)
+
+
+class _WorkedOn:
+    """What comes of batches as bytes, which come to the driver as they are."""
+
+    def __init__(self, read: Callable[[Iterator[Any]], Iterator[Any]], work: Work) -> None:
+        self._read, self._work = read, work
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        from pyspark import TaskContext
+
+        limit_threads(TaskContext.get().cpus())
+        for batch in self._read(batches):
+            sink, found = pa.BufferOutputStream(), self._work(batch)
+            with pa.ipc.new_stream(sink, found.schema) as writer:
+                writer.write_batch(found)
             yield pa.record_batch({"batch": pa.array([sink.getvalue().to_pybytes()], pa.binary())})
+
+
+def _as_it_is(batch: Any) -> Any:
+    return batch
+
+
+def mapped(source: Any, columns: Sequence[str], work: Work) -> Iterator[Any]:
+    """What comes of each batch of a source: worked on by its machines where it is spread over some."""
+    if isinstance(source, SparkFrame):
+        return source.mapped(columns, work)
+    return map(work, source.batches(columns))
 
 
 # --- files that all machines see -------------------------------------------------------------------

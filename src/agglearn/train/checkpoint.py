@@ -36,7 +36,10 @@ from agglearn.train.state import FitState, Iterates, Iteration
 
 FORMAT = "agglearn.checkpoint"
 VERSION = 6
-_NAME, _FOLD, _CHOICE, _BLOCKS = "iteration-", "fold-", "choice", "blocks"
+_NAME, FOLD, _CHOICE, BLOCKS = "iteration-", "fold-", "choice", "blocks"
+OURS = (_NAME, FOLD, _CHOICE, BLOCKS, ".")
+"""How the names of what is in such a folder begin."""
+
 _KEPT = 2  # the newest may be damaged by a dying disk: the one before it is there
 
 
@@ -62,8 +65,7 @@ class Checkpoints:
         check_bounds(checkpoint_every=self.every)
         if self.folder.exists() and not self.folder.is_dir():
             raise StoreError(f"{self.folder} is a file: checkpoints need a folder")
-        ours = (_NAME, _FOLD, _CHOICE, _BLOCKS, ".")
-        foreign = [p for p in self.folder.glob("*") if not p.name.startswith(ours)]
+        foreign = [p for p in self.folder.glob("*") if not p.name.startswith(OURS)]
         if foreign:
             raise StoreError(f"{foreign[0]} is no checkpoint: name a folder that holds nothing else")
         self._last = time.monotonic()
@@ -115,7 +117,7 @@ class Checkpoints:
     @property
     def storage(self) -> str:
         """Where an engine may keep what does not fit into one process."""
-        return str((self.folder / _BLOCKS).absolute())
+        return str((self.folder / BLOCKS).absolute())
 
     @property
     def begun(self) -> bool:
@@ -124,7 +126,7 @@ class Checkpoints:
 
     def of_fold(self, number: int) -> Checkpoints:
         """Where the first fit of a fold is kept, until the penalties are chosen."""
-        return Checkpoints(self.folder / f"{_FOLD}{number}", self.every)
+        return Checkpoints(self.folder / f"{FOLD}{number}", self.every)
 
     def read_choice(self, tables: list[str], settings: FitSettings) -> dict[str, Any] | None:
         """What was chosen, if it was; a choice on other tables or with other settings is refused."""
@@ -142,7 +144,7 @@ class Checkpoints:
         with new_folder(self.folder / _CHOICE, FORMAT) as folder:
             document = {"format": FORMAT, "version": VERSION, "identity": identity, "choice": choice}
             write_manifest(folder, document)
-        for fold in self.folder.glob(f"{_FOLD}*"):
+        for fold in self.folder.glob(f"{FOLD}*"):
             shutil.rmtree(fold, ignore_errors=True)
 
 

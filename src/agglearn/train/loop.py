@@ -16,6 +16,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -24,11 +25,12 @@ from agglearn.field.engines.exact import open_exact
 from agglearn.field.engines.levelled import Levelled
 from agglearn.field.engines.local import open_local
 from agglearn.field.engines.mixture import open_mixture
-from agglearn.field.engines.protocol import Engine, EngineOptions, Opener
+from agglearn.field.engines.protocol import KEPT_CHAINS, Engine, EngineOptions, Opener
 from agglearn.field.engines.spark import open_spark
 from agglearn.field.field import Field
 from agglearn.field.heldout import score_heldout
 from agglearn.field.levels import Levels
+from agglearn.field.population import Population
 from agglearn.field.problem import Problem
 from agglearn.field.start import STARTS
 from agglearn.runtime.random import Numbers, Use
@@ -59,7 +61,11 @@ from agglearn.train.step import StepInfo, StepSettings, step
 Floats = npt.NDArray[np.float64]
 
 _ENGINES: Mapping[str, Opener] = {"local": open_local, "exact": open_exact, "spark": open_spark}
-_BESIDE_RECORDS: Mapping[str, Opener] = {**_ENGINES, "local": open_mixture, "exact": open_mixture}
+_BESIDE_RECORDS: Mapping[str, Opener] = {
+    "local": open_mixture,
+    "exact": open_mixture,
+    "spark": partial(open_mixture, chains=open_spark),
+}
 
 _AVERAGING_POWER = 2  # iterate t of T weighs about (t/T)², so the last third holds 70 % of the mean
 _STEP_HALVES, _MU_HALVES = 40, 60  # iterations after which the step on θ, and on μ, is half of what it was
@@ -317,7 +323,7 @@ def _look_at_predictions(engine: Engine, settings: FitSettings, state: FitState,
 def _score_on(valid: Problem, engine: Engine, state: FitState, stops: bool, levels: Levels | None) -> None:
     """Put the score of the averaged weights on held-out tables into the history, and stop if that is due."""
     field = state.weights.mean
-    law = engine.population(field).over(valid.layout) if valid.records is None else valid.records
+    law: Population = valid.records or engine.population(field).here(KEPT_CHAINS).over(valid.layout)
     score = score_heldout(valid, law, field if levels is None else levels.fold_field(field))
     state.history[-1] = replace(state.history[-1], valid_nllh=score.nllh, valid_nllh_se=score.nllh_se)
     scores = [entry.valid_nllh for entry in state.history if entry.valid_nllh is not None]

@@ -15,7 +15,6 @@ from agglearn.runtime.speech import option
 Penalty = float | Literal["auto"] | None
 
 ENGINES = ("local", "exact", "spark")
-_WITHOUT_CHOICE = ("spark",)  # engines whose chains cannot stand at several places in turn
 _GRADIENTS = ("rescaled", "plain")
 _STARTS = ("tree", "independent")
 _PRIORS = ("tables", "single")
@@ -152,11 +151,6 @@ class FitSettings:
                 raise InputError(f"{option(name)} {value!r} is neither a number nor auto")
             if not isinstance(value, str | None):
                 _at_least(self, name, 0)
-        if self.to_choose and self.engine in _WITHOUT_CHOICE:
-            raise InputError(
-                f"penalties are not chosen with {option('engine', self.engine)}: give numbers, leave them "
-                f"out, or choose them with {option('engine', 'local')}"
-            )
         _at_least(self, "iterations", 1)
         _at_least(self, "tolerance", 0)
         check_seed(self.seed)

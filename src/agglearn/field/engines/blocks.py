@@ -5,7 +5,7 @@ So states are kept in two places, and neither is needed for the result:
 
 - beside the executor, in a file that the next move reads (the block is sent there again as long as the
   executor lives);
-- now and then in storage that all executors reach, from which a block that was lost is moved anew.
+- now and then in storage that Spark reaches, from which a block that was lost is brought back and moved anew.
 
 Everything here is plain arrays and files; who sends the work is :mod:`.spark`.
 """
@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,10 +23,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pyarrow import fs
 
-from agglearn.errors import StoreError
-from agglearn.field.engines.local import UNIT, Counts, LocalEngine, Moves
+from agglearn.field.engines.local import LocalEngine
+from agglearn.field.engines.tallies import Shared, Tally
 from agglearn.field.field import Field
 from agglearn.field.layout import Layout
 from agglearn.field.proposals import Proposals
@@ -34,7 +33,7 @@ from agglearn.field.start import FirstChains
 from agglearn.runtime.arrays import from_numpy, to_numpy
 from agglearn.runtime.random import Numbers
 
-Floats = npt.NDArray[np.float64]
+_ROW_BYTES = 1 << 24  # of a state that is kept, in one piece
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,86 +87,56 @@ class Plan:
 class Move(NamedTuple):
     """One move of all chains: how many there are before and after growth, and the weights.
 
-    The chains follow (μ, θ′, θ₀′); where there is no other θ, labels are tallied by θ′ too.
+    The chains follow (μ, θ′, θ₀′), the first two vectors; where there is no third, labels are tallied by θ′
+    too.
     """
 
     iteration: int
     numbers: Numbers
     present: int
     n_chains: int
-    mu: Floats
-    theta_law: Floats
+    weights: Shared
     intercept_law: float
     apart: bool
-    theta: Floats | None
     intercept: float
 
     @classmethod
     def of(
-        cls, iteration: int, numbers: Numbers, present: int, n_chains: int, field: Field, law: Field | None
+        cls,
+        iteration: int,
+        numbers: Numbers,
+        present: int,
+        n_chains: int,
+        field: Field,
+        law: Field | None,
+        share: Callable[..., Shared],
     ) -> Move:
-        """The move of an engine that was asked for these."""
+        """The move of an engine that was asked for these; ``share`` sends vectors to the executors."""
         followed = law or field
+        third = () if law is None else (field.theta,)
+        weights = share(followed.mu, followed.theta, *third)
         return cls(
             iteration,
             numbers,
             present,
             n_chains,
-            followed.mu,
-            followed.theta,
+            weights,
             followed.intercept,
             followed.apart,
-            None if law is None else field.theta,
             field.intercept,
         )
 
     def fields(self, layout: Layout) -> tuple[Field, Field | None]:
         """The field and its law, as an engine is asked for them."""
-        law = Field(layout, self.mu, self.theta_law, self.intercept_law, self.apart)
-        if self.theta is None:
+        mu, theta_law, *theta = self.weights.value
+        law = Field(layout, mu, theta_law, self.intercept_law, self.apart)
+        if not theta:
             return law, None
-        return Field(layout, self.mu, self.theta, self.intercept, self.apart), law
+        return Field(layout, mu, theta[0], self.intercept, self.apart), law
 
 
-class Tally(NamedTuple):
-    """What some blocks count, in whole numbers: of chains, and of multiples of :data:`~.local.UNIT`."""
-
-    d: npt.NDArray[np.int32]
-    c: npt.NDArray[np.int64]
-    positives: int
-    spread: int | None
-    chains: int
-    moves: Moves
-    seconds: float  # that the slowest block's kernels took
-
-    @classmethod
-    def of(cls, counts: Counts, seconds: float) -> Tally:
-        """The same counts as whole numbers."""
-        spread = None if counts.spread is None else int(counts.spread / UNIT)
-        c = np.multiply(counts.c, 1 / UNIT, out=counts.c).astype(np.int64)
-        positives = int(counts.positives / UNIT)
-        return cls(counts.d.astype(np.int32), c, positives, spread, counts.chains, counts.moves, seconds)
-
-    def plus(self, other: Tally) -> Tally:
-        """The tally of both together; this one's arrays are used for it."""
-        self.d[:] += other.d
-        self.c[:] += other.c
-        return Tally(
-            self.d,
-            self.c,
-            self.positives + other.positives,
-            None if self.spread is None or other.spread is None else self.spread + other.spread,
-            self.chains + other.chains,
-            Moves(*map(sum, zip(self.moves, other.moves, strict=True))),
-            max(self.seconds, other.seconds),
-        )
-
-    def counts(self) -> Counts:
-        """The counts as the engine of one machine has them."""
-        c = self.c.astype(np.float64)
-        c *= UNIT
-        spread = None if self.spread is None else self.spread * UNIT
-        return Counts(self.d.astype(np.float64), c, self.positives * UNIT, spread, self.chains, self.moves)
+class LostError(Exception):
+    """A block's state is not beside this executor."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,7 +146,9 @@ class Trail:
     Attributes
     ----------
     plan
-        What stays the same; it and the moves are of Spark's broadcasts, or anything with a ``value``.
+        What stays the same; one of Spark's broadcasts, or anything with a ``value``.
+    era
+        How often a state was gone back to: moves after it are others than those before.
     folder, step
         Where the blocks of how many moves are kept; none where they have not been kept yet.
     moves
@@ -185,9 +156,10 @@ class Trail:
     """
 
     plan: Any
+    era: int
     folder: str | None
     step: int
-    moves: Sequence[Any]
+    moves: Sequence[Move]
 
     @property
     def end(self) -> int:
@@ -196,15 +168,14 @@ class Trail:
 
     def count(self, block: int) -> Tally:
         """Make the last move of a block, and count it."""
+        move = self.moves[-1]
+        field, law = move.fields(self.plan.value.layout)
         began = time.perf_counter()
         engine = self.stand(block, self.end - 1)
-        self._grow(engine, self.moves[-1].value)
-        move: Move = self.moves[-1].value
-        field, law = move.fields(engine.layout)
-        tally = Tally.of(engine.count(field, move.iteration, law), 0.0)
-        seconds = time.perf_counter() - began
+        self._grow(engine, move)
+        tally = Tally.of(engine.count(field, move.iteration, law))
         self._write_beside(engine, block, self.end)
-        return tally._replace(seconds=seconds)
+        return replace(tally, seconds=time.perf_counter() - began)
 
     def stand(self, block: int, step: int | None = None) -> LocalEngine:
         """An engine that holds a block's chains as they stood after so many moves (all by default)."""
@@ -212,16 +183,18 @@ class Trail:
         step = self.end if step is None else step
         engine = _engine(self.plan)
         for known in range(step, self.step - 1, -1):
-            path = _beside(plan.name, block, known)
+            path = _beside(plan.name, self.era, block, known)
             if path.exists():
                 with pa.memory_map(str(path)) as source:
                     engine.set_state(_read(source))
                 break
         else:
+            if self.folder is not None:
+                raise LostError
             known = self.step
-            engine.set_state(plan.beginning(block) if self.folder is None else _fetch(self.folder, block))
+            engine.set_state(plan.beginning(block))
         for place in range(known, step):
-            move: Move = self.moves[place - self.step].value
+            move = self.moves[place - self.step]
             self._grow(engine, move)
             field, law = move.fields(engine.layout)
             engine.sweep(law or field, move.iteration)
@@ -229,14 +202,13 @@ class Trail:
             self._write_beside(engine, block, step)
         return engine
 
-    def keep(self, folder: str, block: int) -> None:
-        """Write a block as it stands to storage that all executors reach."""
-        system, path = located(f"{folder}/{_name(block)}")
-        unfinished = f"{path}.{os.getpid()}"
-        system.create_dir(os.path.dirname(path), recursive=True)
-        with system.open_output_stream(unfinished) as target:
-            _write(target, self.stand(block))
-        system.move(unfinished, path)
+    def rows(self, block: int) -> Iterator[tuple[int, int, bytearray]]:
+        """A block as it stands, as rows of bytes to keep: the block, which row, and the bytes."""
+        sink = pa.BufferOutputStream()
+        _write(sink, self.stand(block))
+        held = memoryview(sink.getvalue())
+        for row, start in enumerate(range(0, len(held), _ROW_BYTES)):
+            yield block, row, bytearray(held[start : start + _ROW_BYTES])
 
     def _grow(self, engine: LocalEngine, move: Move) -> None:
         engine.use(move.numbers)
@@ -245,22 +217,31 @@ class Trail:
     def _write_beside(self, engine: LocalEngine, block: int, step: int) -> None:
         """Keep the state for the next move; the one before it stays, for a move that is made again."""
         name = self.plan.value.name
-        path = _beside(name, block, step)
+        path = _beside(name, self.era, block, step)
         unfinished = path.with_name(f"{path.name}.{os.getpid()}")
         with pa.OSFile(str(unfinished), "wb") as target:
             _write(target, engine)
         unfinished.replace(path)
-        for old in path.parent.glob(f"{name}-{block}-*"):
-            if old.suffix == ".arrow" and int(old.stem.rsplit("-", 1)[1]) < step - 1:
+        for old in path.parent.glob(f"{name}-*-{block}-*.arrow"):
+            era, _, of = (int(number) for number in old.stem.split("-")[-3:])
+            if era < self.era or of < step - 1:
                 old.unlink(missing_ok=True)
 
 
-def located(uri: str) -> tuple[Any, str]:
-    """The file system of an address, and the path there."""
-    if "://" not in uri:
-        return fs.LocalFileSystem(), os.path.abspath(uri)
-    system, path = fs.FileSystem.from_uri(uri.replace("s3a://", "s3://", 1))
-    return system, path
+def put_beside(
+    name: str, era: int, step: int, rows: Iterable[tuple[int, tuple[int, bytes]]]
+) -> Iterator[int]:
+    """Put blocks that were kept beside this executor; their numbers."""
+    found: dict[int, dict[int, bytes]] = {}
+    for block, (row, held) in rows:
+        found.setdefault(block, {})[row] = held
+    for block, parts in found.items():
+        path = _beside(name, era, block, step)
+        unfinished = path.with_name(f"{path.name}.{os.getpid()}")
+        with open(unfinished, "wb") as target:
+            target.writelines(parts[row] for row in sorted(parts))
+        unfinished.replace(path)
+        yield block
 
 
 @lru_cache(maxsize=1)
@@ -277,23 +258,10 @@ def _engine(plan: Any) -> LocalEngine:
     return engine
 
 
-def _name(block: int) -> str:
-    return f"block-{block:05d}.arrow"
-
-
-def _beside(name: str, block: int, step: int) -> Path:
+def _beside(name: str, era: int, block: int, step: int) -> Path:
     from pyspark import SparkFiles
 
-    return Path(SparkFiles.getRootDirectory()) / f"{name}-{block}-{step}.arrow"
-
-
-def _fetch(folder: str, block: int) -> dict[str, npt.NDArray[Any]]:
-    system, path = located(f"{folder}/{_name(block)}")
-    try:
-        with system.open_input_file(path) as source:
-            return _read(source)
-    except (OSError, pa.ArrowInvalid) as error:
-        raise StoreError(f"{path}: chains that were kept there cannot be read ({error})") from None
+    return Path(SparkFiles.getRootDirectory()) / f"{name}-{era}-{block}-{step}.arrow"
 
 
 def _write(target: Any, engine: LocalEngine) -> None:

@@ -22,8 +22,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import expit
 
-from agglearn.field.engines.local import LocalEngine, open_local
-from agglearn.field.engines.protocol import Engine, EngineOptions, Expectation, State
+from agglearn.field.engines.local import open_local
+from agglearn.field.engines.protocol import KEPT_CHAINS, Engine, EngineOptions, Expectation, Opener, State
 from agglearn.field.engines.records import open_records
 from agglearn.field.field import Field
 from agglearn.field.kernels.score import Codes
@@ -46,11 +46,11 @@ _PRIOR_CELLS = 10.0  # cells' worth of all tables' mean bias that a table's own 
 
 
 class MixtureEngine:
-    """Chains of the local engine, and records.
+    """Chains of another engine, and records.
 
     Parameters
     ----------
-    local
+    moving
         The chains.
     records
         The records, over the same tables.
@@ -59,9 +59,9 @@ class MixtureEngine:
     longest_step_mu = np.inf
     still = False
 
-    def __init__(self, local: LocalEngine, records: Members) -> None:
-        self.layout, self.rows = local.layout, local.rows
-        self._local, self._records = local, records
+    def __init__(self, moving: Engine, records: Members) -> None:
+        self.layout, self.rows = moving.layout, moving.rows
+        self._moving, self._records = moving, records
         self._shares = records.shares()
         count = np.append(self._shares, 1.0) * records.size
         # What one unit of spread makes the records' rate err by.
@@ -71,12 +71,12 @@ class MixtureEngine:
 
     @property
     def n_chains(self) -> int:
-        return self._local.n_chains
+        return self._moving.n_chains
 
     @property
-    def chains(self) -> Codes:
+    def chains(self) -> Codes | None:
         """The chains to keep with a model."""
-        return self._local.chains
+        return self._moving.chains
 
     @property
     def share(self) -> float:
@@ -85,7 +85,7 @@ class MixtureEngine:
 
     def expect(self, field: Field, iteration: int, law: Field | None = None) -> Expectation:
         """Move the chains one sweep at these weights (or a law's), then tally them and the records."""
-        found = self._local.expect(field, iteration, law)
+        found = self._moving.expect(field, iteration, law)
         if iteration % _EVERY == 0 and iteration > 0:
             self._weigh(field)
         p = expit(self._records.scores(field.theta, field.intercept))
@@ -99,7 +99,7 @@ class MixtureEngine:
 
     def _weigh(self, field: Field) -> None:
         """Take another look at how far the chains' rates are off."""
-        chains = self._local.population()
+        chains = self._moving.population(field)
         ours, theirs = (_Rates(law, field) for law in (chains, self._records))
         count = ours.shares * chains.size
         spread = self._lent(ours.spread, count)
@@ -134,27 +134,28 @@ class MixtureEngine:
 
     def settle(self, field: Field, sweeps: int, numbers: Numbers) -> None:
         """Bring the chains to these weights."""
-        self._local.settle(field, sweeps, numbers)
+        self._moving.settle(field, sweeps, numbers)
 
     def grow(self, n_chains: int, iteration: int) -> None:
         """Go on with so many chains."""
-        self._local.grow(n_chains, iteration)
+        self._moving.grow(n_chains, iteration)
 
     def use(self, numbers: Numbers) -> None:
         """From here on, draw by these random numbers."""
-        self._local.use(numbers)
+        self._moving.use(numbers)
 
-    def population(self, field: Field | None = None) -> Population:
+    def population(self, field: Field) -> Population:
         """Chains and records together, as the records are trusted in the mean."""
-        return Members.mixed(self._records, self.share, self._local.population())
+        chains = self._moving.population(field).some(KEPT_CHAINS)
+        return Members.mixed(self._records, self.share, chains)
 
     def get_state(self) -> dict[str, npt.NDArray[Any]]:
         """The chains, and what the records were found to be worth."""
-        return {**self._local.get_state(), "bias": self._bias.copy(), "trust": self._trust.copy()}
+        return {**self._moving.get_state(), "bias": self._bias.copy(), "trust": self._trust.copy()}
 
     def set_state(self, state: State) -> None:
         """Go back to a state that :meth:`get_state` gave."""
-        self._local.set_state(state)
+        self._moving.set_state(state)
         self._bias, self._trust = np.array(state["bias"]), np.array(state["trust"])
 
 
@@ -175,11 +176,13 @@ def _ratio(a: Floats, b: Floats) -> Floats:
     return np.divide(a, b, out=np.zeros_like(b), where=b > 0)
 
 
-def open_mixture(problem: Problem, start: Starter, options: EngineOptions) -> tuple[Engine, Floats]:
+def open_mixture(
+    problem: Problem, start: Starter, options: EngineOptions, chains: Opener = open_local
+) -> tuple[Engine, Floats]:
     """Records alone where they tell all that the labels can follow, chains and records otherwise."""
     records = problem.records
     assert records is not None
     if records.chance * problem.rows <= _ENOUGH * records.size:
         return open_records(problem, start, options)
-    local, mu = open_local(problem, start, options)
-    return MixtureEngine(local, records.over(problem.layout)), mu
+    moving, mu = chains(problem, start, options)
+    return MixtureEngine(moving, records.over(problem.layout)), mu

@@ -23,6 +23,7 @@ from agglearn.field.kernels.score import Codes, tally
 from agglearn.field.layout import Layout
 from agglearn.field.population import Chains, Moments, Shifts
 from agglearn.field.sums import exact_sum, grid, on_grid
+from agglearn.runtime.threads import thread_count
 
 Floats = npt.NDArray[np.float64]
 Column: TypeAlias = Callable[[Chains], npt.NDArray[Any]]
@@ -35,8 +36,16 @@ class Cluster(Protocol):
         """The sum of what each block says."""
         ...
 
-    def share(self, value: Any) -> Any:
-        """Something that executors get as its ``value``."""
+    def ask_cells(self, work: Callable[[LocalEngine], Floats]) -> Floats:
+        """The sum of vectors over cells."""
+        ...
+
+    def share(self, vector: Floats) -> Any:
+        """A vector over cells that executors get as the only one of its ``value``."""
+        ...
+
+    def send(self, value: Any) -> Any:
+        """Anything else that executors get as its ``value``."""
         ...
 
 
@@ -74,7 +83,7 @@ class SpreadChains:
         """φ(x)·w + shift of each member."""
         if weights.ndim > 1:
             raise InputError("several sets of weights at once need their chains in one place: engine local")
-        return partial(_scored, self.cluster.share(weights), shift)
+        return partial(_scored, self.cluster.share(np.asarray(weights, np.float64)), shift)
 
     def map(self, function: Callable[..., npt.NDArray[Any]], *values: Column) -> Column:
         """A function of values, member by member."""
@@ -92,12 +101,12 @@ class SpreadChains:
 
     def shares(self) -> Floats:
         """E[φ]: the share of the members in each cell."""
-        return np.asarray(self._ask(_counted) / self.size)
+        return np.asarray(self._ask_cells(_counted) / self.size)
 
     def cells(self, values: Column) -> Floats:
         """E[v·φ]: the mean of values counted in each cell."""
         largest = self._ask(partial(_largest, values), max)
-        sums: Floats = self._ask(partial(_tallied, values, grid(largest, self._size)))
+        sums = self._ask_cells(partial(_tallied, values, grid(largest, self._size)))
         sums /= self.size
         return sums
 
@@ -109,7 +118,7 @@ class SpreadChains:
         """The same members, counted in other tables of the same features."""
         if layout == self.layout:
             return self
-        return replace(self, layout=layout, _layout=self.cluster.share(layout))
+        return replace(self, layout=layout, _layout=self.cluster.send(layout))
 
     def some(self, most: int) -> Codes:
         """Codes of at most so many members, evenly chosen, a row for each feature."""
@@ -123,9 +132,16 @@ class SpreadChains:
         found = np.argsort(ids)
         return np.ascontiguousarray(codes[:, found[np.searchsorted(ids[found], wanted)]])
 
+    def here(self, most: int) -> Chains:
+        """The same law by at most so many members, brought to this process."""
+        return Chains(self.layout, self.some(most), threads=thread_count())
+
     def draw(self, variance: Column, generators: Sequence[np.random.Generator]) -> Shifts:
         """Not here: draws of weights are for a fitted model, whose chains are in one place."""
         raise InputError("weights are drawn by chains in one place: engine local")
+
+    def _ask_cells(self, work: Callable[[Chains], Floats]) -> Floats:
+        return self.cluster.ask_cells(partial(_of_members, work, self.half, self._layout))
 
     def _ask(self, work: Callable[[Chains], Any], plus: Callable[[Any, Any], Any] = add) -> Any:
         return self.cluster.ask(partial(_of_members, work, self.half, self._layout), plus)
@@ -140,7 +156,7 @@ def _of_members(work: Callable[[Chains], Any], half: int | None, layout: Any, en
 
 
 def _scored(weights: Any, shift: float, members: Chains) -> npt.NDArray[Any]:
-    return np.asarray(members.scores(weights.value, shift))
+    return np.asarray(members.scores(weights.value[0], shift))
 
 
 def _mapped(function: Callable[..., Any], values: Sequence[Column], members: Chains) -> npt.NDArray[Any]:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from agglearn.field.engines.levelled import Levelled
-from agglearn.field.engines.protocol import State
+from agglearn.field.engines.protocol import KEPT_CHAINS, State
 from agglearn.field.field import Field
 from agglearn.field.heldout import Difference, compare_heldout
 from agglearn.field.layout import Layout
@@ -158,7 +158,7 @@ class Course:
         """The place where training has ended, with its chains brought to the averaged weights."""
         w = state.weights
         self._engine.settle(w.mean, _SETTLE, self._new_numbers())
-        judges = self._engine.population(w.mean)
+        judges = self._engine.population(w.mean).here(KEPT_CHAINS)
         return Station(state.lambda_theta, w.mean, w.d_run, w.c_run, self._engine.get_state(), judges)
 
     def tighten(self, at: Station, lambda_theta: float) -> Station:
