@@ -20,7 +20,8 @@ running, and writes this page.
 **Shards.** The cells, in the order of their tables, are cut into runs. The weights of each are broadcast by
 themselves; its tallies are summed for all blocks by one executor, and the driver gets each sum once. A tree
 of b blocks adds up √b tallies in a row in an executor and √b in the driver; by shards they are three, and one
-stage more. By default whichever is faster by such figures is taken; `spark.agglearn.shards` says otherwise.
+stage more. By default whichever is faster by rough figures of these is
+taken (`field/engines/tallies.py`); `spark.agglearn.shards` says otherwise.
 """,
     modules=("fit", "aggregate"),
 )

@@ -47,7 +47,7 @@ def aggregation_document(
             "cells": first.n_cells,
             "rows": rows,
             "parts": told,
-            "columns": [vars(note) for note in notes],
+            "columns": [note.to_json() for note in notes],
             "beside": [list(scope) for scope in beside],
             "unknown": dict(unknown),
             **({} if seconds is None else {"seconds": seconds}),

@@ -16,7 +16,6 @@ from agglearn.field.effects import Effects
 from agglearn.field.layout import Layout
 from agglearn.field.members import Members
 from agglearn.runtime.speech import option
-from agglearn.schema.features import Binned
 from agglearn.schema.schema import Schema
 from agglearn.tables.cells import Cells, SparseCells
 from agglearn.tables.data import AggregatedData
@@ -244,7 +243,7 @@ def make_problem(data: AggregatedData, label: str | None = None) -> Problem:
 
 def ordered_codes(schema: Schema) -> tuple[int, ...]:
     """How many codes of each feature are bins of a number, in order."""
-    return tuple(len(f.cuts) + 1 if isinstance(f, Binned) else 0 for f in schema.features)
+    return tuple(f.ordered for f in schema.features)
 
 
 def _noise(data: AggregatedData) -> TableNoise | None:

@@ -31,7 +31,7 @@ from agglearn.records.split import Parts
 from agglearn.records.survey import ColumnSurvey
 from agglearn.runtime.fold import Key, Piece, Total
 from agglearn.runtime.threads import in_threads, thread_count
-from agglearn.schema.features import Categorical, Feature
+from agglearn.schema.features import Feature
 from agglearn.schema.schema import Label, Schema, require_columns
 
 _MANY = 10_000  # records of a batch whose columns are worth a thread each
@@ -73,13 +73,13 @@ class FirstLook:
         self.rows += batch.num_rows
         training = batch if part is None else batch.filter(pa.array(part == 0))
         surveys = list(self.surveys.items())
-        threads = min(thread_count(), len(surveys)) if batch.num_rows >= _MANY else 1
+        threads = max(1, min(thread_count(), len(surveys))) if batch.num_rows >= _MANY else 1
 
         def look(worker: int) -> None:
             for name, survey in surveys[worker::threads]:
                 survey.add(training.column(name))
 
-        in_threads(max(threads, 1), look)
+        in_threads(threads, look)
         if self._label is not None and self.rates and part is not None:
             held_out = batch.filter(pa.array(part == self._held_out))
             y = self._label.encode(held_out.column(self._label.name))
@@ -169,7 +169,7 @@ def schema_of(
             continue
         feature, note = known[name] if name in known else learn_feature(surveys[name], coding)
         features.append(feature)
-        if name not in known and isinstance(feature, Categorical):
+        if name not in known and not feature.ordered:
             note = replace(note, single=why_single(surveys[name]))
         notes.append(note)
     if not features:

@@ -48,6 +48,10 @@ class ColumnNote:
     why: str
     single: str | None = None
 
+    def to_json(self) -> dict[str, str | int]:
+        """What there is to say, as plain JSON values."""
+        return {name: value for name, value in vars(self).items() if value is not None}
+
 
 def learn_feature(survey: ColumnSurvey, coding: Coding) -> tuple[Feature, ColumnNote]:
     """The feature a column becomes, and why."""

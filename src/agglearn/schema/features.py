@@ -96,6 +96,11 @@ class _Feature:
 
     kind: ClassVar[str]
 
+    @property
+    def ordered(self) -> int:
+        """How many of its codes, the first ones, are bins of a number, in order."""
+        return 0
+
     def __post_init__(self) -> None:
         if self.n_modalities > MAX_MODALITIES:
             raise SchemaError(
@@ -244,6 +249,11 @@ class Binned(_Feature):
         if sorted(set(keys)) != keys or not np.all(np.isfinite(numbers)):
             raise SchemaError(f"feature {self.name!r}: bin edges must be finite and increasing")
         super().__post_init__()
+
+    @property
+    def ordered(self) -> int:
+        """How many of its codes, the first ones, are bins of a number, in order."""
+        return len(self.cuts) + 1
 
     @cached_property
     def rule(self) -> Cuts:

@@ -39,11 +39,10 @@ credit, nursery and a simulated log, and followed the noise of a label that is n
 **Noise of the tables.** If r_k = c_k − d_k·p̂_k carries noise of variance ν_k beside that of sampling, h_k,
 the best linear estimate of θ_k under the same prior has the penalty f_k/s_t with f_k = 1 + ν_k/h_k: from
 r = hθ + N(0, h + ν) and θ ~ N(0, s) the posterior mean is r/(h + (1 + ν/h)/s). Without noise f = 1. If the
-tables had been relieved of all that noise by this very law, a fit to them with 1/s alone would be that mean,
-and γ_k = h/(h + f_k/s) still. They are relieved by another (:mod:`~agglearn.field.denoise`), the better the
-less of them is noise: the penalty has 1 + ω²·ν/h for f, ω the share of noise in what single features show of
-the label, and γ all of f. On validation records f in both, and this, gave Bank 0.381, 0.417, 0.459 and 0.381,
-0.417, 0.469 at ε = 0.375, 1.25, 12.5; nothing in the penalty 0.115, 0.366, 0.469. Main
+tables had been relieved of all that noise by this very law, a fit to them with 1/s alone would be that mean.
+They are relieved by another (:mod:`~agglearn.field.denoise`), the better the less of them is noise, so that
+f = 1 + ω·ν/h, ω the share of noise in what single features show of the label. On validation records ω = 1 and
+this gave Bank 0.381, 0.417, 0.459 and 0.381, 0.417, 0.462 at ε = 0.375, 1.25, 12.5. Main
 effects have had their noise taken out, all features together (:mod:`~agglearn.field.effects`), which also
 says their variance: between that and the one found here λ is a geometric mean, by the share of noise.
 
@@ -184,9 +183,7 @@ def weigh(problem: Problem, weights: Iterates, kappa: float) -> Evidence:
     runs = weights.d_run, weights.c_run
     away = weights.theta_mean - weights.prior
     kappas = np.where(_is_main(problem.layout), 1.0, kappa)
-    noise = _noise_of(problem)
-    given = problem.layout.offsets, problem.d, *runs, away, weights.precision, kappas, noise, _left(problem)
-    _weigh(*given, gamma, squares)
+    _weigh(problem.layout.offsets, problem.d, *runs, away, weights.precision, kappas, gamma, squares)
     return Evidence(gamma, squares)
 
 
@@ -210,7 +207,7 @@ def _kinds(layout: Layout) -> npt.NDArray[np.int64]:
 
 def _left(problem: Problem) -> float:
     """How much of the noise of tables is still in them (see the module)."""
-    return 1.0 if problem.effects is None else float(problem.effects.noisy.mean()) ** 2
+    return 1.0 if problem.effects is None else float(problem.effects.noisy.mean())
 
 
 def _noise_of(problem: Problem) -> Floats:
@@ -237,15 +234,13 @@ def _information(d, d_run, c_run):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True)
-def _weigh(offsets, d, d_run, c_run, theta, precision, kappa, noise, left, gamma, squares):  # type: ignore[no-untyped-def]
+def _weigh(offsets, d, d_run, c_run, theta, precision, kappa, gamma, squares):  # type: ignore[no-untyped-def]
     for t in range(gamma.size):
         for k in range(offsets[t], offsets[t + 1]):
             squares[t] += theta[k] * theta[k]
             information = _information(d[k], d_run[k], c_run[k])
             if information > 0.0:
-                more = noise[t] / max(information, _LEAST_INFORMATION)  # f less 1
-                held = precision[k] * (1.0 + more) / (1.0 + left * more)
-                determined = information / (information + held)
+                determined = information / (information + precision[k])
                 gamma[t] += determined / (1.0 + (kappa[t] - 1.0) * determined)
 
 

@@ -336,8 +336,8 @@ def proposals_for(layout: Layout, d: Floats, exact_up_to: int) -> Proposals | No
 
 def _columns(chains: npt.NDArray[Any], layout: Layout) -> Codes:
     codes: Codes = np.array(chains, code_type(max(layout.cards, default=0)), order="C")
-    assert codes.shape[0] == layout.n_features
-    assert (codes < np.array(layout.cards)[:, None]).all(), "a chain has a code out of range"
+    if codes.shape[0] != layout.n_features or not (codes < np.array(layout.cards)[:, None]).all():
+        raise ValueError("a chain has a code out of range")
     return codes
 
 

@@ -34,8 +34,7 @@ Floats = npt.NDArray[np.float64]
 FEW = 4
 """Blocks whose tallies the driver sums by itself."""
 
-# What a tally that is sent and added takes a cell, what one more stage takes, and a task of it: by the order
-# of what ``python -m evidence spark fit`` finds.
+# Seconds that a tally which is sent and added takes a cell, that one more stage takes, and a task of it.
 CELL_SECONDS, STAGE_SECONDS, TASK_SECONDS = 1.5e-8, 0.2, 0.004
 _MOST_CELLS = 1 << 26  # of a shard: 12 bytes each, where Java's longest array has 2³¹
 _FEWEST_CELLS = 1 << 16  # of a shard that is worth a task

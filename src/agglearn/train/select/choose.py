@@ -149,6 +149,7 @@ class _Point:
     gain: float
     gain_se: float
     places: list[Station]
+    sure: float = 0.0  # the gain, less the standard errors of steps to less penalty
 
 
 class _Walk:
@@ -202,14 +203,14 @@ class _Walk:
             if self._affordable(training=False):
                 line.append(self._tighten(start))
         while len(line) > 1:
-            best = max(line, key=lambda point: point.gain)
+            best = max(line, key=lambda point: point.sure)
             if best is line[0] and self._affordable(training=True):
                 line.insert(0, self._loosen(best))
             elif best is line[-1] and self._affordable(training=False):
                 line.append(self._tighten(best))
             else:
                 break
-        best = max(line, key=lambda point: point.gain)
+        best = max(line, key=lambda point: point.sure)
         return best, _take(line, line.index(best))
 
     def _along_mu(self, best: _Point) -> float:
@@ -222,8 +223,13 @@ class _Walk:
         return best.lambda_mu
 
     def _loosen(self, point: _Point) -> _Point:
-        """The neighbour with less λ_θ, whose chains are the judges from then on."""
-        return self._train_on(point, _LESS_THETA * point.lambda_theta, point.lambda_mu, judging=True)
+        """The neighbour with less λ_θ, whose chains are the judges from then on.
+
+        Held-out tables that are noisy tell next to nothing, and less penalty follows noise: it has to gain
+        by more than a standard error.
+        """
+        found = self._train_on(point, _LESS_THETA * point.lambda_theta, point.lambda_mu, judging=True)
+        return replace(found, sure=found.sure - found.gain_se)
 
     def _tighten(self, point: _Point) -> _Point:
         """The neighbour with more λ_θ."""
@@ -241,7 +247,8 @@ class _Walk:
         """The neighbour with its gain, by the mean difference over all held-out records."""
         pairs = zip(self._courses, neighbour.places, point.places, self._judges, strict=True)
         mean = _mean([course.compare(*places) for course, *places in pairs], self._shares)
-        return self._reached(replace(neighbour, gain=point.gain + mean.nllh, gain_se=mean.nllh_se))
+        gain, sure = point.gain + mean.nllh, point.sure + mean.nllh
+        return self._reached(replace(neighbour, gain=gain, gain_se=mean.nllh_se, sure=sure))
 
     def _reached(self, point: _Point) -> _Point:
         names = ("lambda_theta", "lambda_mu", "gain", "gain_se")
