@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy.typing as npt
@@ -32,8 +33,11 @@ class Levelled:
 
     def expect(self, field: Field, iteration: int, law: Field | None = None) -> Expectation:
         """The expected aggregates of all levels."""
-        of_law = None if law is None else self.levels.fold_field(law)
-        found = self.inner.expect(self.levels.fold_field(field), iteration, of_law)
+        own = self.levels.fold_field(field)
+        of_law = None
+        if law is not None:  # which has the same μ
+            of_law = replace(own, theta=self.levels.fold(law.theta), intercept=law.intercept)
+        found = self.inner.expect(own, iteration, of_law)
         d, c = self.levels.lift(found.d), self.levels.lift(found.c)
         return Expectation(d, c, found.positives, found.info, found.spread)
 
