@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
+import signal
 import subprocess
 import tempfile
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +88,31 @@ def spark() -> Iterator[Any]:
     session = open_session(SPARK_MASTER, {"spark.sql.shuffle.partitions": "2"})
     yield session
     session.stop()
+
+
+@contextmanager
+def an_executor_killed(spark: Any, after: float) -> Iterator[list[int]]:
+    """Kill an executor so many seconds after tasks have begun to run; gives which, once it has happened."""
+    tracker, killed, done = spark.sparkContext.statusTracker(), list[int](), threading.Event()
+
+    def kill_one() -> None:
+        while not done.wait(0.02):
+            if any(
+                stage is not None and stage.numActiveTasks
+                for stage in map(tracker.getStageInfo, tracker.getActiveStageIds())
+            ):
+                done.wait(after)
+                killed.append(min(spark_executors()))
+                os.kill(killed[0], signal.SIGKILL)
+                return
+
+    killer = threading.Thread(target=kill_one)
+    killer.start()
+    try:
+        yield killed
+    finally:
+        done.set()
+        killer.join()
 
 
 def spark_executors() -> list[int]:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import os
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
 from decimal import Decimal
@@ -29,7 +26,7 @@ from agglearn.records.spread import SparkFiles, SparkFrame
 from agglearn.spark import fold
 from agglearn.spark.inputs import open_input, shared_path
 from agglearn.tables.format import load
-from tests.servers import spark_executors
+from tests.servers import an_executor_killed, spark_executors
 
 ODD = ["plain", "", " b", "nul\0in it", "nul\0", "🙂", "e\u0301", "é", "007", "7", None]
 OPTIONS: dict[str, Any] = {"categorical": ["moment", "local"], "max_modalities": 8}
@@ -153,24 +150,9 @@ def test_an_executor_that_is_killed_changes_nothing(spark: Any, records: Any) ->
     _slowly.__module__ = "__main__"  # executors do not have the tests: it is sent along
     frame = spark.createDataFrame(records).repartition(4)
     frame = frame.mapInArrow(_slowly, frame.schema)
-    before, killed = set(spark_executors()), []
-
-    def kill_one() -> None:
-        tracker = spark.sparkContext.statusTracker()
-        while not any(
-            stage is not None and stage.numActiveTasks and not stage.numCompletedTasks
-            for stage in map(tracker.getStageInfo, tracker.getActiveStageIds())
-        ):
-            time.sleep(0.05)
-        time.sleep(0.5)
-        victim = min(spark_executors())
-        os.kill(victim, signal.SIGKILL)
-        killed.append(victim)
-
-    killer = threading.Thread(target=kill_one)
-    killer.start()
-    found = aggregate(frame, "click", schema=expected.schema)
-    killer.join()
+    before = set(spark_executors())
+    with an_executor_killed(spark, after=0.5) as killed:
+        found = aggregate(frame, "click", schema=expected.schema)
     assert killed
     assert killed[0] in before
     assert killed[0] not in spark_executors()

@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -32,7 +31,7 @@ from agglearn.train.settings import FitSettings, TrainingSettings
 from agglearn.train.state import FitState
 from tests.conftest import Cli
 from tests.records import make_records
-from tests.servers import spark_executors
+from tests.servers import an_executor_killed, spark_executors
 
 # An odd number of chains; iterations enough for a look at the predictions and a growth.
 LOCAL = FitSettings(chains=1501, iterations=16, seed=3)
@@ -415,23 +414,9 @@ def test_an_executor_that_is_killed_changes_no_prediction(spark: Any, model: Mod
     records = make_records(1200)
     frame = _frame(spark, records, 4)
     frame = frame.mapInArrow(_slowly, frame.schema)
-    before, killed = set(spark_executors()), []
-
-    def kill_one() -> None:
-        tracker = spark.sparkContext.statusTracker()
-        while not any(
-            stage is not None and stage.numActiveTasks and not stage.numCompletedTasks
-            for stage in map(tracker.getStageInfo, tracker.getActiveStageIds())
-        ):
-            time.sleep(0.05)
-        time.sleep(0.3)
-        killed.append(min(spark_executors()))
-        os.kill(killed[0], signal.SIGKILL)
-
-    killer = threading.Thread(target=kill_one)
-    killer.start()
-    write_frame(model.transform(frame).select("id", "probability"), str(tmp_path / "scores.parquet"))
-    killer.join()
+    before = set(spark_executors())
+    with an_executor_killed(spark, after=0.3) as killed:
+        write_frame(model.transform(frame).select("id", "probability"), str(tmp_path / "scores.parquet"))
     assert killed[0] in before
     written = pq.read_table(tmp_path / "scores.parquet").to_pydict()
     assert len(written["id"]) == records.num_rows
