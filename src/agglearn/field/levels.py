@@ -20,7 +20,7 @@ and to intervals; a model's field is the folded one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -183,6 +183,10 @@ class Levels:
         """Of each coarser table: the table it is of, and its level."""
         kinds = self.wide.cells[self.base.n_tables :]
         return [(int(t), cells.level) for t, cells in zip(self.table, kinds, strict=True)]
+
+    def penalties(self, own: Floats, behind: Mapping[tuple[int, int], float], usual: float) -> Floats:
+        """λ_θ of each table and of each coarser one, by its key; the usual one where none is known."""
+        return np.append(own, [behind.get(key, usual) for key in self.keys])
 
     @cached_property
     def _sizes(self) -> tuple[int, ...]:

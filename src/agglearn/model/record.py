@@ -114,14 +114,14 @@ class FitRecord:
 
     def pull(self, theta: Floats, layout: Layout, levels: Levels | None) -> Floats:
         """What the penalties pull each weight by."""
-        if levels is None:
-            return np.repeat(2 * self.penalties, layout.sizes) * theta
-        own = levels.split(theta, 0.5 / np.maximum(self.all_penalties(levels), _LEAST))[: layout.n_cells]
-        return np.repeat(2 * self.penalties, layout.sizes) * own
+        if levels is not None:
+            variances = 0.5 / np.maximum(self.all_penalties(levels), _LEAST)
+            theta = levels.split(theta, variances)[: layout.n_cells]
+        return np.repeat(2 * self.penalties, layout.sizes) * theta
 
     def all_penalties(self, levels: Levels) -> Floats:
         """λ_θ of each table, and of the coarser ones behind them."""
-        return np.append(self.penalties, [self.levels.get(key, self.lambda_theta) for key in levels.keys])
+        return levels.penalties(self.penalties, self.levels, self.lambda_theta)
 
     def to_json(self) -> dict[str, Any]:
         """All but the history and the seconds, which are not the same for the same seed, as JSON values."""

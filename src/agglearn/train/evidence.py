@@ -190,8 +190,7 @@ def weigh(problem: Problem, weights: Iterates, kappa: float) -> Evidence:
 def set_penalties(problem: Problem, weights: Iterates, penalties: Floats) -> None:
     """Give every weight its table's penalty, and move it to where its own cell would have it."""
     layout = problem.layout
-    noise = _noise_of(problem)
-    noise = noise * _left(problem)
+    noise = _noise_left(problem)
     runs = weights.d_run, weights.c_run
     at = weights.theta, weights.theta_mean, weights.precision, weights.prior
     _move(layout.offsets, 2 * penalties, problem.d, noise, *runs, *at)
@@ -205,18 +204,14 @@ def _kinds(layout: Layout) -> npt.NDArray[np.int64]:
     return np.where(alone, -1, levels)
 
 
-def _left(problem: Problem) -> float:
-    """How much of the noise of tables is still in them (see the module)."""
-    return 1.0 if problem.effects is None else float(problem.effects.noisy.mean())
-
-
-def _noise_of(problem: Problem) -> Floats:
-    """Variance that noise adds to c − d·q in a cell of each table."""
+def _noise_left(problem: Problem) -> Floats:
+    """Variance that noise adds to c − d·q in a cell of each table, as far as it is still there."""
     noise = np.zeros(problem.layout.n_tables)
     if problem.noise is not None:
         noise = problem.noise.rate_variance(slice(None), problem.rate)
     if problem.effects is not None:
         noise[_is_main(problem.layout)] = 0.0
+        noise = noise * float(problem.effects.noisy.mean())
     return noise
 
 

@@ -164,7 +164,6 @@ def begin(
 def widen(
     engine: Engine,
     problem: Problem,
-    settings: FitSettings,
     levels: Levels,
     mu0: Floats,
     state: FitState,
@@ -376,7 +375,7 @@ def fit(
     inner, mu0, state = begin(problem, settings, threads, part, warm, storage)
     engine, wide, levels = inner, problem, levels_of(problem, settings)
     if levels is not None:
-        engine, wide, mu0, state = widen(inner, problem, settings, levels, mu0, state, warm)
+        engine, wide, mu0, state = widen(inner, problem, levels, mu0, state, warm)
     if checkpoints is not None:
         state = checkpoints.resume(wide, settings, engine, state)
     for _ in advance(engine, mu0, wide, settings, state, threads):

@@ -179,8 +179,7 @@ class Warm:
 
     def all_penalties(self, levels: Levels) -> Floats:
         """λ_θ of each table and of each coarser one; those that are new have the usual one."""
-        behind = [self.levels.get(key, self.lambda_theta) for key in levels.keys]
-        return np.append(self.penalties, behind)
+        return levels.penalties(self.penalties, self.levels, self.lambda_theta)
 
     def start(
         self, layout: Layout, d: npt.NDArray[np.floating], rows: float, n_chains: int, numbers: Numbers
