@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import copy
 import json
 import os
 import random
@@ -154,7 +155,7 @@ def _put_odd(path: Path, rng: random.Random) -> None:
         if rng.random() < 0.15:
             del holder[key]
         else:
-            holder[key] = rng.choice(ODD)
+            holder[key] = copy.deepcopy(rng.choice(ODD))  # which a later turn may reach into
     path.write_bytes(json.dumps(document, ensure_ascii=True).encode())
 
 
