@@ -363,7 +363,8 @@ def test_the_record_of_the_first_version_is_whole_and_its_settings_nested(first:
     assert {name: nested[name] for name in own} == {name: settings[name] for name in own}
     told = {name: value for name, value in settings.items() if name not in own}
     # It found one penalty for all tables, X followed the weights at once, and it had no other way.
-    simple = {"law": "one", "momentum": 0.0, "lag": 1.0, "levels": False, "first_step_mu": told["step_mu"]}
+    simple: dict[str, Any] = {"law": "one", "momentum": 0.0, "lag": 1.0, "levels": False, "groups": False}
+    simple["first_step_mu"] = told["step_mu"]
     assert nested["training"] == {**told, "prior": "single", "strength": 1.0, **simple}
     assert record.penalties.tolist() == [summary["lambda_theta"]] * len(manifest["tables"])
     assert (record.settings.training.growth, record.settings.training.start) == (1, "independent")

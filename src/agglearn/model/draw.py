@@ -19,6 +19,7 @@ from scipy.special import expit
 from agglearn.errors import InputError
 from agglearn.field.engines.exact import ExactEngine
 from agglearn.field.engines.local import WORKSPACE, LocalEngine, memory_needed, proposals_for
+from agglearn.field.groups import find_groups
 from agglearn.field.kernels.score import Codes, tally
 from agglearn.field.population import Chains
 from agglearn.field.problem import Problem
@@ -110,18 +111,21 @@ def moving(
     assert start is not None, "a model that kept no chains has none to move"
     check_seed(seed)
     d = None if tables is None else tables.d
-    if d is None and model.layout.tied.size:
-        # Where rows are not stored, exact draws look up every value: propose what the chains hold instead.
+    if d is None and (model.layout.tied.size or how.groups):
+        # What the chains hold tells what to propose together; and where rows are not stored, exact draws look
+        # up every value, so that values are proposed too.
         d = tally(start, np.zeros(start.shape[1]), model.layout, thread_count(threads))[0]
+    proposes = tables is not None or model.layout.tied.size > 0
     return LocalEngine(
         model.layout,
         start,
         model.rows,
         Numbers(seed, use),
         threads,
-        proposals=None if d is None else proposals_for(model.layout, d, how.exact_up_to),
+        proposals=proposals_for(model.layout, d, how.exact_up_to) if d is not None and proposes else None,
         exact_up_to=how.exact_up_to,
         proposals_per_feature=how.proposals,
+        groups=find_groups(model.layout, d) if d is not None and how.groups else None,
     )
 
 

@@ -45,6 +45,7 @@ class Stream(IntEnum):
     LABELS = 2
     GROW = 3
     TALLIED_LABELS = 4
+    GROUPS = 5
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,10 @@ of a log-odds. One for each feature ran off on Bank, as pairs
 took the main effects over; a fixed variance of 1 was within 0.001 on validation records of Adult, Bank,
 credit, nursery and a simulated log, and followed the noise of a label that is nearly nothing else.
 
-**Noise of the chains** multiplies all of these, as in :mod:`.penalty`.
+**Noise of the chains** multiplies all of these, as in :mod:`.penalty`: that of weights averaged since the
+last round, and in the last one, after which they are averaged for longer, that of the end. With the former
+to the end, a log of 400,000 records and 1,000 chains had 0.222, and has 0.233; Bank 0.4910 and 0.4917. With
+the latter from the beginning, penalties collapse where chains are few.
 
 **Noise of the tables.** If r_k = c_k − d_k·p̂_k carries noise of variance ν_k beside that of sampling, h_k,
 the best linear estimate of θ_k under the same prior has the penalty f_k/s_t with f_k = 1 + ν_k/h_k: from

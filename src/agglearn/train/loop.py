@@ -137,6 +137,7 @@ def begin(
         exact_up_to=how.exact_up_to,
         proposals=how.proposals,
         marginal_label=how.marginal_label,
+        groups=how.groups,
         threads=threads,
         storage=storage,
     )
@@ -253,7 +254,7 @@ def _find_penalties(problem: Problem, settings: FitSettings, state: FitState, n_
             found = weigh(problem, weights, overlap_of_tables(layout))
             noise = chain_noise(problem.rows, n_chains, averaged=ROUND)
             if is_last_round(state.iteration + state.ahead, settings.iterations):
-                noise *= settings.training.strength
+                noise = chain_noise(problem.rows, n_chains) * settings.training.strength
             penalties, state.lambda_theta = table_penalties(layout, found, noise)
             state.penalties = known_mains(problem, penalties)
             set_penalties(problem, weights, state.penalties)

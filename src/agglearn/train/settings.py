@@ -21,7 +21,14 @@ _PRIORS = ("tables", "single")
 _LAWS = ("auto", "one", "apart")
 _LAMBDA_MU = 0.1  # better by 0.0006 than 1 on five splits of Adult (docs/method.md)
 _ROWS_A_CHAIN = 3.0  # averaging over iterations makes a chain worth many records (docs/paper.md, chains)
-_FIRST_VERSION = {"prior": "single", "law": "one", "momentum": 0.0, "lag": 1.0, "levels": False}
+_FIRST_VERSION = {
+    "prior": "single",
+    "law": "one",
+    "momentum": 0.0,
+    "lag": 1.0,
+    "levels": False,
+    "groups": False,
+}
 _FEWEST_CHAINS, _MOST_CHAINS = 10_000, 1_000_000
 
 
@@ -67,6 +74,8 @@ class TrainingSettings:
         penalty is found for each table.
     strength
         What the penalties that are found by table are multiplied by, such as held-out tables would have it.
+    groups
+        Whether features that determine one another are also redrawn together (:mod:`agglearn.field.groups`).
     exact_up_to, proposals
         Features with more modalities than this are drawn by so many Metropolis proposals.
     """
@@ -87,6 +96,7 @@ class TrainingSettings:
     averaging: bool = True
     prior: str = "tables"
     levels: bool = True
+    groups: bool = True
     strength: float = 1.0
     exact_up_to: int = 100
     proposals: int = 2

@@ -114,8 +114,9 @@ class Iteration:
         With what it went.
     seconds
         How long it took.
-    moves, acceptance
-        Share of values that changed, and of proposals that were accepted, where chains moved.
+    moves, acceptance, group_acceptance
+        Share of values that changed, and of proposals (of single values, of groups of features) that were
+        accepted, where chains moved.
     records
         What records counted beside the chains, where there were any.
     log_partition
@@ -139,6 +140,7 @@ class Iteration:
     seconds: float
     moves: float | None = None
     acceptance: float | None = None
+    group_acceptance: float | None = None
     records: float | None = None
     log_partition: float | None = None
     moved: float | None = None

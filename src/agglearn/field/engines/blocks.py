@@ -27,6 +27,7 @@ import pyarrow as pa
 from agglearn.field.engines.local import LocalEngine
 from agglearn.field.engines.tallies import Shared, Tally
 from agglearn.field.field import Field
+from agglearn.field.groups import Groups
 from agglearn.field.layout import Layout
 from agglearn.field.proposals import Proposals
 from agglearn.field.start import FirstChains
@@ -44,7 +45,7 @@ class Plan:
     ----------
     name
         By which the files of this fit are known.
-    layout, proposals, exact_up_to, proposals_per_feature, marginal_label
+    layout, proposals, exact_up_to, proposals_per_feature, marginal_label, groups
         As for :class:`~.local.LocalEngine`.
     first, n_first
         The chains to begin with, and how many.
@@ -58,6 +59,7 @@ class Plan:
     exact_up_to: int
     proposals_per_feature: int
     marginal_label: bool
+    groups: Groups | None
     first: FirstChains
     n_first: int
     blocks: int
@@ -76,6 +78,7 @@ class Plan:
             exact_up_to=self.exact_up_to,
             proposals_per_feature=self.proposals_per_feature,
             marginal_label=self.marginal_label,
+            groups=self.groups,
         )
 
     def beginning(self, block: int) -> dict[str, npt.NDArray[Any]]:

@@ -16,10 +16,12 @@ import numpy.typing as npt
 from agglearn.errors import InputError
 from agglearn.field.engines.protocol import EngineOptions, Expectation, Floats, State
 from agglearn.field.field import Field
+from agglearn.field.groups import Groups, find_groups
 from agglearn.field.kernels.listed import listed_needed, listed_of, prepare_listed
 from agglearn.field.kernels.lists import lists_needed
 from agglearn.field.kernels.plan import empty_weights, plan_of, prepare, prepare_buckets, weights_needed
-from agglearn.field.kernels.score import Codes, tally
+from agglearn.field.kernels.regroup import both_labels, group_scratch, regroup
+from agglearn.field.kernels.score import Codes, tables_of, tally
 from agglearn.field.kernels.sweep import new_scratch, redraw_labels, scratch_needed, sweep, tile_size
 from agglearn.field.layout import Layout
 from agglearn.field.population import Chains
@@ -39,12 +41,15 @@ UNIT = 2.0**-30  # probabilities are multiples of it: their sums are the same in
 
 
 class Moves(NamedTuple):
-    """What a sweep did: values that there were and that changed, and those proposed and accepted."""
+    """What a sweep did: values that there were and that changed; values, and groups of features, that were
+    proposed and accepted."""
 
     values: int
     moved: int
     proposed: int
     accepted: int
+    groups_proposed: int = 0
+    groups_accepted: int = 0
 
     @property
     def info(self) -> dict[str, float]:
@@ -52,6 +57,8 @@ class Moves(NamedTuple):
         info = {"moves": self.moved / self.values}
         if self.proposed:
             info["acceptance"] = self.accepted / self.proposed
+        if self.groups_proposed:
+            info["group_acceptance"] = self.groups_accepted / self.groups_proposed
         return info
 
 
@@ -107,6 +114,8 @@ class LocalEngine:
         ``proposals_per_feature`` Metropolis steps rather than by an exact draw.
     marginal_label
         Whether ĉ sums the probability of y = 1 (less noise) or a drawn y.
+    groups
+        Features that are also proposed together, before each sweep.
     """
 
     longest_step_mu = np.inf
@@ -123,6 +132,7 @@ class LocalEngine:
         exact_up_to: int = 100,
         proposals_per_feature: int = 2,
         marginal_label: bool = True,
+        groups: Groups | None = None,
     ) -> None:
         if proposals_per_feature < 1:
             raise InputError(f"proposals per feature: {proposals_per_feature}, need at least 1")
@@ -133,6 +143,7 @@ class LocalEngine:
         self.marginal_label = marginal_label
         self.proposals_per_feature = proposals_per_feature
         self._proposals = _used(proposals, layout, exact_up_to)
+        self._groups = groups
         self._plan = plan_of(layout)
         self._listed = listed_of(layout, set(np.flatnonzero(self._proposals.start < 0).tolist()))
         n_listed = int(self._listed.table_place[-1])
@@ -247,6 +258,7 @@ class LocalEngine:
         workers = self._workers(weights.matrices.size + weights.listed.size)
         in_threads(workers, lambda w: prepare(plan, mu, theta, weights, w, workers))
         in_threads(workers, lambda w: prepare_listed(self._listed, mu, theta, weights.listed, w, workers))
+        together = self.regroup(field, iteration)
         key = self.numbers.key(iteration, Stream.FEATURES)
         sweepers = self._workers(_DRAW * self._codes.size)
         proposing = bool((self._proposals.start >= 0).any())
@@ -262,8 +274,31 @@ class LocalEngine:
         counts = in_threads(sweepers, move)
         moved, accepted = np.sum(counts, axis=0).tolist()
         proposed = self.n_chains * steps * int(np.sum(self._proposals.start >= 0))
-        moves = Moves(self._codes.size, moved, proposed, accepted)
+        n_groups = 0 if self._groups is None else self._groups.size
+        moves = Moves(self._codes.size, moved, proposed, accepted, self.n_chains * n_groups, together)
         return self._draw_labels(field, iteration, Stream.LABELS), moves
+
+    def regroup(self, field: Field, iteration: int) -> int:
+        """Propose every group of features to all chains at these weights; how many were accepted."""
+        groups = self._groups
+        if groups is None or not groups.size:
+            return 0
+        if self._labels is None:
+            self._draw_labels(field, iteration, Stream.FIRST_LABELS)
+        theta = np.zeros_like(field.theta) if field.apart else field.theta
+        key = self.numbers.key(iteration, Stream.GROUPS)
+        tables, weights = tables_of(self.layout), np.empty(2 * theta.size, np.float32)
+        workers = self._workers(2 * theta.size)
+        in_threads(workers, lambda w: both_labels(field.mu, theta, weights, w, workers))
+        movers = self._workers(_DRAW * self.n_chains * groups.table.size)
+
+        def move(worker: int) -> int:
+            scratch = group_scratch(self.layout.n_features, groups.largest, self._codes.dtype)
+            return regroup(  # type: ignore[no-any-return]
+                self._codes, self._labels, self._ids, groups, tables, weights, key, scratch, worker, movers
+            )
+
+        return sum(in_threads(movers, move))
 
     def _workers(self, nanoseconds: int) -> int:
         """Threads to wake for work that takes one of them so long."""
@@ -325,6 +360,7 @@ def open_local(problem: Problem, start: Starter, options: EngineOptions) -> tupl
         exact_up_to=options.exact_up_to,
         proposals_per_feature=options.proposals,
         marginal_label=options.marginal_label,
+        groups=find_groups(layout, problem.d) if options.groups else None,
     )
     return engine, begun.mu
 

@@ -42,7 +42,7 @@ class Expectation:
         Expected sum of the label over all rows.
     info
         Diagnostics of the move, such as ``moves`` (share of values that changed) and
-        ``acceptance`` (share of Metropolis proposals accepted).
+        ``acceptance`` (share of Metropolis proposals accepted, and of groups ``group_acceptance``).
     spread
         Expected sum of p(1 − p) over all rows, p being the probability of a positive label; None where
         labels are drawn.
@@ -71,6 +71,8 @@ class EngineOptions:
         Features with more modalities than this move by so many Metropolis proposals.
     marginal_label
         Whether ĉ sums the label out of each chain, rather than use the drawn label.
+    groups
+        Whether features that determine one another are also redrawn together.
     threads
         Threads to use, all cores by default; they change the time, never the result.
     storage
@@ -83,6 +85,7 @@ class EngineOptions:
     exact_up_to: int = 100
     proposals: int = 2
     marginal_label: bool = True
+    groups: bool = True
     threads: int | None = None
     storage: str | None = None
 

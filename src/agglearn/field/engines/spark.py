@@ -40,6 +40,7 @@ from agglearn.field.engines.protocol import KEPT_CHAINS, EngineOptions, Expectat
 from agglearn.field.engines.spread import SpreadChains
 from agglearn.field.engines.tallies import FEW, Shared, Tally, cut, n_shards
 from agglearn.field.field import Field
+from agglearn.field.groups import find_groups
 from agglearn.field.kernels.score import Codes
 from agglearn.field.problem import Problem
 from agglearn.field.start import Starter
@@ -385,6 +386,7 @@ def open_spark(problem: Problem, start: Starter, options: EngineOptions) -> tupl
         exact_up_to=options.exact_up_to,
         proposals_per_feature=options.proposals,
         marginal_label=options.marginal_label,
+        groups=find_groups(problem.layout, problem.d) if options.groups else None,
         first=begun.first,
         n_first=begun.size,
         blocks=_n_blocks(session, begun.size),

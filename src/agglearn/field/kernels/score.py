@@ -116,7 +116,7 @@ def _score(codes, tables, theta, scores, worker, workers):  # type: ignore[no-un
             known[f] = np.uint64(greatest) < tables.cards[f]
         for t in range(n_tables):
             offset = tables.offsets[t]
-            simple, a, b, stride = _pair(tables, t)
+            simple, a, b, stride = pair_of(tables, t)
             if simple and known[a] and known[b]:
                 for i in range(np.uint64(start), np.uint64(stop)):
                     cell = np.uint64(codes[a, i]) * stride + np.uint64(codes[b, i])
@@ -129,7 +129,7 @@ def _score(codes, tables, theta, scores, worker, workers):  # type: ignore[no-un
                     scores[i] += theta[offset + look_up(lists.keys, lists.cells, first, slots, rank, rest)]
             else:
                 for i in range(np.uint64(start), np.uint64(stop)):
-                    cell = _cell(codes, i, tables, t)
+                    cell = cell_of(codes, i, tables, t, tables.features, tables.scope_start[t])
                     if cell != _UNKNOWN:
                         scores[i] += theta[offset + cell]
 
@@ -157,7 +157,7 @@ def _tally(codes, p, tables, order, d, c, worker, workers):  # type: ignore[no-u
 @njit(nogil=True)
 def _tally_table(codes, p, tables, t, d, c, start, stop):  # type: ignore[no-untyped-def]
     offset = tables.offsets[t]
-    simple, a, b, stride = _pair(tables, t)
+    simple, a, b, stride = pair_of(tables, t)
     if simple:
         for i in range(np.uint64(start), np.uint64(stop)):
             cell = offset + np.uint64(codes[a, i]) * stride + np.uint64(codes[b, i])
@@ -173,13 +173,13 @@ def _tally_table(codes, p, tables, t, d, c, start, stop):  # type: ignore[no-unt
             c[cell] += p[i]
     else:
         for i in range(np.uint64(start), np.uint64(stop)):
-            cell = offset + _cell(codes, i, tables, t)
+            cell = offset + cell_of(codes, i, tables, t, tables.features, tables.scope_start[t])
             d[cell] += 1.0
             c[cell] += p[i]
 
 
 @njit(nogil=True, inline="always")
-def _pair(tables, t):  # type: ignore[no-untyped-def]
+def pair_of(tables, t):  # type: ignore[no-untyped-def]
     """Whether the cell of table ``t`` is codes[a]·stride + codes[b]; a, b and the stride.
 
     So it is for a plain pair, and for a plain single with a = b and stride 0.
@@ -198,16 +198,20 @@ def _is_sparse_pair(tables, t):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, inline="always")
-def _cell(codes, i, tables, t):  # type: ignore[no-untyped-def]
-    """The cell of table ``t`` that counts record ``i``, or ``_UNKNOWN``."""
+def cell_of(codes, i, tables, t, rows, first):  # type: ignore[no-untyped-def]
+    """The cell of table ``t`` that counts record ``i``, or ``_UNKNOWN``.
+
+    The codes of the table's features stand in the rows ``rows[first]``, ``rows[first + 1]`` …
+    """
     hash_size = tables.hash_sizes[t]
     cell = np.uint64(0)
     unknown = False
-    for k in range(tables.scope_start[t], tables.scope_start[t + 1]):
-        f = tables.features[k]
-        code = np.uint64(codes[f, i])
-        unknown |= code >= tables.cards[f]
-        cell = mix(cell, code) if hash_size else cell * tables.cards[f] + code
+    begin = tables.scope_start[t]
+    for k in range(begin, tables.scope_start[t + 1]):
+        card = tables.cards[tables.features[k]]
+        code = np.uint64(codes[rows[first + (k - begin)], i])
+        unknown |= code >= card
+        cell = mix(cell, code) if hash_size else cell * card + code
     if unknown:
         return _UNKNOWN
     slots = tables.lists.size[t]

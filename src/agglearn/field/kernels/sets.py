@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from agglearn.field.kernels.score import Codes, _cell, _pair, tables_of
+from agglearn.field.kernels.score import Codes, cell_of, pair_of, tables_of
 from agglearn.field.layout import Layout
 from agglearn.runtime.compiled import njit
 from agglearn.runtime.threads import in_threads
@@ -66,7 +66,7 @@ def _score_sets(codes, tables, weights, scores, worker, workers):  # type: ignor
             known[f] = np.uint64(greatest) < tables.cards[f]
         for t in range(tables.hash_sizes.size):
             offset = tables.offsets[t]
-            simple, a, b, stride = _pair(tables, t)
+            simple, a, b, stride = pair_of(tables, t)
             if simple and known[a] and known[b]:
                 if width == 1:  # a loop of one turn costs more than what it does
                     for i in range(np.uint64(start), np.uint64(stop)):
@@ -79,7 +79,7 @@ def _score_sets(codes, tables, weights, scores, worker, workers):  # type: ignor
                             scores[i, k] += weights[row, k]
             else:
                 for i in range(np.uint64(start), np.uint64(stop)):
-                    cell = _cell(codes, i, tables, t)
+                    cell = cell_of(codes, i, tables, t, tables.features, tables.scope_start[t])
                     if cell != _UNKNOWN:
                         row = offset + cell
                         for k in range(np.uint64(width)):
@@ -94,7 +94,7 @@ def _tally_sets(codes, values, tables, order, sums, worker, workers):  # type: i
         for at in range(worker, order.size, workers):
             t = order[at]
             offset = tables.offsets[t]
-            simple, a, b, stride = _pair(tables, t)
+            simple, a, b, stride = pair_of(tables, t)
             if simple and width == 1:
                 for i in range(np.uint64(start), np.uint64(stop)):
                     row = offset + np.uint64(codes[a, i]) * stride + np.uint64(codes[b, i])
@@ -104,7 +104,7 @@ def _tally_sets(codes, values, tables, order, sums, worker, workers):  # type: i
                 if simple:
                     row = offset + np.uint64(codes[a, i]) * stride + np.uint64(codes[b, i])
                 else:
-                    row = offset + _cell(codes, i, tables, t)
+                    row = offset + cell_of(codes, i, tables, t, tables.features, tables.scope_start[t])
                 for k in range(np.uint64(width)):
                     sums[row, k] += values[i, k]
 
