@@ -166,8 +166,9 @@ def stored(tmp_path: Path, **cells: dict[str, Value]) -> dict[str, Results]:
     return found
 
 
-def model(nllh: float, seconds: float = 1.0) -> Value:
-    return {"nllh": nllh, "auc": 0.9, "ece": 0.01, "slope": 1.0, "seconds": seconds}
+def model(nllh: float, seconds: float = 1.0, course: list[list[float]] | None = None) -> Value:
+    course = course or [[10, seconds, nllh]]
+    return {"nllh": nllh, "auc": 0.9, "ece": 0.01, "slope": 1.0, "seconds": seconds, "course": course}
 
 
 def sized(tables: int = 50, codes: str = "a", **models: Value) -> Value:
@@ -203,6 +204,27 @@ def test_nothing_is_missed_where_everything_holds(tmp_path: Path) -> None:
 )
 def test_what_is_missed_is_said(tmp_path: Path, name: str, ours: Value, theirs: Value, said: str) -> None:
     assert any(said in line for line in short(tmp_path, name, ours, theirs))
+
+
+@pytest.mark.parametrize(
+    ("course", "seconds"),
+    [
+        ([[10, 0.5, 0.48], [20, 1.0, 0.485], [30, 1.5, 0.49]], 1.0),
+        ([[10, 0.5, 0.486], [20, 1.0, 0.48], [30, 1.5, 0.49]], 1.5),  # it was there, and lost it again
+        ([[10, 0.5, 0.486], [20, 1.0, 0.49], [30, 1.5, 0.484]], None),
+    ],
+)
+def test_the_time_to_a_quality_is_when_it_is_there_to_stay(
+    course: list[list[float]], seconds: float | None
+) -> None:
+    models = {
+        "field": {0: model(course[-1][2], 2.0, course)},
+        "logistic": {0: model(0.48, 4.0), 1: model(0.48, 4.0)},
+    }
+    # Adult: 0.005 above the logistic is asked for.
+    assert verdict.seconds_to_quality("adult", models) == [seconds]
+    share = verdict.time_to_quality("adult", models)
+    assert share == (None if seconds is None else pytest.approx(seconds / 4.0))
 
 
 def test_what_is_within_its_margin_is_not_said(tmp_path: Path) -> None:

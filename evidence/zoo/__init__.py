@@ -16,5 +16,5 @@ are published. Flights are without tail number and flight number; *ads* are simu
 modalities. `make zoo` runs what has not been run yet, and writes this page and its figure from what is
 stored; to judge the field anew, remove `evidence/zoo/results/field`.
 """,
-    modules=("field", "logistic", "boosting", "baselines"),
+    modules=("field", "logistic", "boosting", "baselines", "mixing"),
 )

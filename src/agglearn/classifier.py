@@ -80,7 +80,8 @@ class MaxEntClassifier(Explainable, ClassifierMixin, BaseEstimator):  # type: ig
     engine
         ``local``, or ``exact`` for a handful of small features.
     tolerance
-        Training stops when the predicted log-odds move by less than this between two looks.
+        Training stops when the predicted log-odds move by less than this between two looks; None takes a
+        fifteenth of what they are uncertain by.
     training
         How the training goes about it, for experiments: a
         :class:`~agglearn.train.settings.TrainingSettings`, or None for the defaults.
@@ -124,7 +125,7 @@ class MaxEntClassifier(Explainable, ClassifierMixin, BaseEstimator):  # type: ig
         iterations: int = FitSettings.iterations,
         chains: int | None = FitSettings.chains,
         engine: str = FitSettings.engine,
-        tolerance: float = FitSettings.tolerance,
+        tolerance: float | None = FitSettings.tolerance,
         seed: int = FitSettings.seed,
         training: TrainingSettings | None = None,
         label: str | None = None,

@@ -53,7 +53,11 @@ def fit(
     start: Annotated[str, typer.Option(help="tree or independent.")] = TrainingSettings.start,
     gradient: Annotated[str, typer.Option(help="rescaled or plain.")] = TrainingSettings.gradient,
     tolerance: Annotated[
-        float, typer.Option(help="Stop when predicted log-odds move by less in ten iterations.")
+        float | None,
+        typer.Option(
+            help="Stop when predicted log-odds move by less in ten iterations (default: a fifteenth of "
+            "what they are uncertain by)."
+        ),
     ] = FitSettings.tolerance,
     valid: Annotated[
         str | None,

@@ -35,7 +35,8 @@ Floats = npt.NDArray[np.float64]
 
 _FIRST_ROUND, _ROUND = 3, 1  # Newton steps before penalties are first set, and between
 _SINGLE_ROUNDS = 12  # of one penalty for all, which changes by a factor of two at most at a time
-_REST = 1e-2  # of the tolerance: what a step of Newton's moves is nearly all that is left to move
+_REST = 2e-4  # root mean square of log-odds that a step moves in the end, where no tolerance is given
+_REST_SHARE = 1e-2  # of a tolerance: what a step of Newton's moves is nearly all that is left to move
 _LEAST_REST = 1e-9  # root mean square of log-odds, below which rounding moves them
 _LOOSE, _TIGHT = 0.3, 0.03  # how well the equations of a step are solved, far from the end and near it
 
@@ -52,7 +53,7 @@ def converge(
     population = engine.population(state.weights.now)
     target = targets(problem, problem.rows * population.shares())
     slack = float(np.abs(problem.rows * population.shares() - problem.d).sum())
-    rest = max(_REST * settings.tolerance, _LEAST_REST)
+    rest = _REST if settings.tolerance is None else max(_REST_SHARE * settings.tolerance, _LEAST_REST)
     weights, n = state.weights, problem.rows
     while state.stopped_because is None:
         began = time.perf_counter()

@@ -190,6 +190,17 @@ def weigh(problem: Problem, weights: Iterates, kappa: float) -> Evidence:
     return Evidence(gamma, squares)
 
 
+def uncertainty(problem: Problem, weights: Iterates, spread: float | None) -> float:
+    """What predicted log-odds are uncertain by: √(γ/Σp(1 − p)), γ the weights that the data determine.
+
+    The posterior variance of the log-odds, in the mean over records weighted by p(1 − p), is tr(I(I + ρ)⁻¹)
+    over the sum of these, ``spread``; where that is not known it is that of the label as it is.
+    """
+    gamma = float(weigh(problem, weights, overlap_of_tables(problem.layout)).gamma.sum())
+    bend = problem.rows * problem.rate * (1 - problem.rate) if spread is None else spread
+    return float(np.sqrt(gamma / bend)) if bend > 0 else 0.0
+
+
 def set_penalties(problem: Problem, weights: Iterates, penalties: Floats) -> None:
     """Give every weight its table's penalty, and move it to where its own cell would have it."""
     layout = problem.layout

@@ -49,6 +49,7 @@ from agglearn.train.evidence import (
     set_penalties,
     since_round,
     table_penalties,
+    uncertainty,
     weigh,
 )
 from agglearn.train.law import stands_apart
@@ -227,7 +228,7 @@ def iterate(
             state.stopped_because = "iterations"
         _find_penalties(problem, settings, state, n_chains)
         if state.iteration % _CHECK_EVERY == 0:
-            _look_at_predictions(engine, settings, state, n_chains)
+            _look_at_predictions(engine, problem, settings, state, n_chains, expected.spread)
         yield state
 
 
@@ -304,7 +305,14 @@ def _guard(state: FitState, info: StepInfo) -> None:
         state.best_misfit = misfit  # what it was is out of reach: ask for progress from here
 
 
-def _look_at_predictions(engine: Engine, settings: FitSettings, state: FitState, n_chains: int) -> None:
+def _look_at_predictions(
+    engine: Engine,
+    problem: Problem,
+    settings: FitSettings,
+    state: FitState,
+    n_chains: int,
+    spread: float | None,
+) -> None:
     """Stop when the predictions of the averaged weights have come to rest."""
     weights = state.weights
     if state.theta_seen.size:
@@ -314,10 +322,17 @@ def _look_at_predictions(engine: Engine, settings: FitSettings, state: FitState,
         state.history[-1] = replace(state.history[-1], moved=moved)
         grown = engine.n_chains >= n_chains
         known = not settings.by_table or state.iteration + state.ahead >= ROUND * (ROUNDS + 1)
-        if moved < settings.tolerance and grown and known:
+        if grown and known and moved < _tolerance(problem, settings, state, spread):
             state.stopped_because = "predictions settled"
     state.theta_seen = weights.theta_mean.copy()
     state.intercept_seen = weights.intercept_mean
+
+
+def _tolerance(problem: Problem, settings: FitSettings, state: FitState, spread: float | None) -> float:
+    """By how much predictions may move and be taken to rest."""
+    if settings.tolerance is not None:
+        return settings.tolerance
+    return settings.training.rest * uncertainty(problem, state.weights, spread)
 
 
 def _score_on(valid: Problem, engine: Engine, state: FitState, stops: bool, levels: Levels | None) -> None:

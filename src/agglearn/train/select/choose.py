@@ -313,6 +313,7 @@ def _first_fits(folds: Sequence[Fold], settings: FitSettings) -> tuple[FitSettin
         lambda_theta=settings.fixed_theta,
         lambda_mu=settings.fixed_mu,
         chains=chains,
-        tolerance=settings.tolerance * shared**0.5,
+        tolerance=None if settings.tolerance is None else settings.tolerance * shared**0.5,
+        training=replace(settings.training, rest=settings.training.rest * shared**0.5),
     )
     return first, shared
