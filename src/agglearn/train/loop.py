@@ -222,6 +222,7 @@ def iterate(
                 seconds=time.perf_counter() - began,
             )
         )
+        del expected  # two numbers a cell: the next sweep is to have room for its own
         if state.iteration >= settings.iterations:
             state.stopped_because = "iterations"
         _find_penalties(problem, settings, state, n_chains)
@@ -307,7 +308,9 @@ def _look_at_predictions(engine: Engine, settings: FitSettings, state: FitState,
     """Stop when the predictions of the averaged weights have come to rest."""
     weights = state.weights
     if state.theta_seen.size:
-        by = weights.theta_mean - state.theta_seen, weights.intercept_mean - state.intercept_seen
+        # In the place of what was seen, which is not looked at again.
+        gone = np.subtract(weights.theta_mean, state.theta_seen, out=state.theta_seen)
+        by = gone, weights.intercept_mean - state.intercept_seen
         population = engine.population(weights.law)
         moved = float(np.sqrt(population.mean(population.map(np.square, population.scores(*by)))))
         state.history[-1] = replace(state.history[-1], moved=moved)
@@ -315,7 +318,10 @@ def _look_at_predictions(engine: Engine, settings: FitSettings, state: FitState,
         known = not settings.by_table or state.iteration + state.ahead >= ROUND * (ROUNDS + 1)
         if moved < settings.tolerance and grown and known:
             state.stopped_because = "predictions settled"
-    state.theta_seen = weights.theta_mean.copy()
+    if state.theta_seen.size:
+        state.theta_seen[:] = weights.theta_mean
+    else:
+        state.theta_seen = weights.theta_mean.copy()
     state.intercept_seen = weights.intercept_mean
 
 
