@@ -13,11 +13,11 @@ import numpy.typing as npt
 
 from agglearn.field.kernels.lanes import LANES, WIDTH, add_rows, exp_row, greatest_of_row, pick_value
 from agglearn.field.kernels.listed import add_rows_listed, add_values_listed
+from agglearn.field.kernels.lists import find_listed
 from agglearn.field.kernels.rng import uniform32, uniform64
 from agglearn.field.kernels.score import Codes
 from agglearn.runtime.compiled import njit
 from agglearn.tables.hashing import bucket, mix
-from agglearn.tables.lookup import look_up
 
 SHORT = 128  # chains drawn for at a time where rows are one line: rows and logits stay in L1
 LOGITS = 1 << 19  # floats of logits at a time where rows are longer: the L3 cache takes them
@@ -272,9 +272,10 @@ def _propose_seen(  # type: ignore[no-untyped-def]
                 cell = rank
                 if table >= 0:
                     t = np.uint64(table)
-                    cell = look_up(
-                        lists.keys, lists.cells, lists.start[t], lists.size[t], rank, laws.cells[f]
-                    )
+                    cell = find_listed(
+                        lists.keys, lists.cells, lists.marked[t],
+                        lists.start[t], lists.size[t], rank, laws.cells[f],
+                    )  # fmt: skip
                 if cell < laws.cells[f]:
                     q += share * np.float64(laws.law[laws.first_law[f] + cell])
             scratch.ratios[s] = -np.float32(log(q))

@@ -16,11 +16,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from agglearn.field.kernels.lists import Lists, lists_of
+from agglearn.field.kernels.lists import Lists, find_listed, lists_of
 from agglearn.field.layout import Layout
 from agglearn.runtime.compiled import njit
 from agglearn.tables.cells import SparseCells
-from agglearn.tables.lookup import look_up
 
 Index = npt.NDArray[np.uint64]
 Floats = npt.NDArray[np.float64]
@@ -155,6 +154,7 @@ def add_rows_listed(listed, weights, f, label, codes, size, begin, end, logits, 
     """Add what the sparse tables of ``f`` say to the logits of a batch, a row of ``length`` each."""
     set_of = np.uint64(label) * np.uint64(weights.size // 2)
     lists = listed.lists
+    keys, cells = lists.keys, lists.cells
     for view in range(listed.first[f], listed.first[f + 1]):
         first, last = listed.first_other[view], listed.first_other[view + _ONE]
         rows, t = listed.rows[view], listed.table[view]
@@ -170,9 +170,10 @@ def add_rows_listed(listed, weights, f, label, codes, size, begin, end, logits, 
                 for e in range(listed.row_start[rows + row], listed.row_start[rows + row + _ONE]):
                     logits[to + np.uint64(listed.value[e])] += weights[set_of + np.uint64(listed.place[e])]
             else:
+                marked, start, slots = lists.marked[t], lists.start[t], lists.size[t]
                 for v in range(card):
                     wanted = rank + np.uint64(v) * stride
-                    cell = look_up(lists.keys, lists.cells, lists.start[t], lists.size[t], wanted, count)
+                    cell = find_listed(keys, cells, marked, start, slots, wanted, count)
                     logits[to + np.uint64(v)] += weights[offset + cell]
 
 
@@ -183,11 +184,12 @@ def add_values_listed(listed, weights, f, label, codes, size, begin, end, values
     Table by table, so that one of moderate size stays in cache for all chains.
     """
     set_of = np.uint64(label) * np.uint64(weights.size // 2)
-    keys, cells = listed.lists.keys, listed.lists.cells
+    lists = listed.lists
+    keys, cells = lists.keys, lists.cells
     for view in range(listed.first[f], listed.first[f + 1]):
         first, last = listed.first_other[view], listed.first_other[view + _ONE]
         t = listed.table[view]
-        start, slots = listed.lists.start[t], listed.lists.size[t]
+        marked, start, slots = lists.marked[t], lists.start[t], lists.size[t]
         stride, count, offset = listed.stride[view], listed.cells[view], set_of + listed.weight[view]
         column = listed.other_feature[first] * np.uint64(size) + np.uint64(begin)
         across = listed.other_stride[first]
@@ -197,5 +199,6 @@ def add_values_listed(listed, weights, f, label, codes, size, begin, end, values
                 code = np.uint64(codes[listed.other_feature[k] * np.uint64(size) + np.uint64(begin) + i])
                 rank += code * listed.other_stride[k]
             for s in range(i * each, (i + _ONE) * each):
-                cell = look_up(keys, cells, start, slots, rank + np.uint64(values[s]) * stride, count)
+                wanted = rank + np.uint64(values[s]) * stride
+                cell = find_listed(keys, cells, marked, start, slots, wanted, count)
                 ratios[s] += weights[offset + cell]
