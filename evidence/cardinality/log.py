@@ -66,7 +66,8 @@ def measure(config: Sizes) -> Value:
                 f"result = {{'nllh': evaluate(model, open_source({paths['test.parquet']!r}))[0].nllh}}"
             ),
         }
-        return {"machine": machine(), "rows": config.rows, **{k: in_process(_LIMIT + v) for k, v in steps.items()}}
+        found = {name: in_process(_LIMIT + step) for name, step in steps.items()}
+        return {"machine": machine(), "rows": config.rows, **found}
 
 
 def section(results: Results, images: Path) -> list[str]:

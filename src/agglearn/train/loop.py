@@ -168,6 +168,7 @@ def widen(
     mu0: Floats,
     state: FitState,
     warm: Warm | None = None,
+    threads: int | None = None,
 ) -> tuple[Engine, Problem, Floats, FitState]:
     """Engine, problem, start and state with coarser tables beside the tables."""
     wide = levels.widen(problem)
@@ -176,7 +177,7 @@ def widen(
     weights = Iterates.at(begun, penalties, wide.prior)
     begun_at = replace(state, weights=weights, penalties=penalties)
     start = np.append(mu0, np.zeros(begun.mu.size - mu0.size))
-    return Levelled(engine, levels), wide, start, begun_at
+    return Levelled(engine, levels, thread_count(threads)), wide, start, begun_at
 
 
 def levels_of(problem: Problem, settings: FitSettings) -> Levels | None:
@@ -381,7 +382,7 @@ def fit(
     inner, mu0, state = begin(problem, settings, threads, part, warm, storage)
     engine, wide, levels = inner, problem, levels_of(problem, settings)
     if levels is not None:
-        engine, wide, mu0, state = widen(inner, problem, levels, mu0, state, warm)
+        engine, wide, mu0, state = widen(inner, problem, levels, mu0, state, warm, threads)
     if checkpoints is not None:
         state = checkpoints.resume(wide, settings, engine, state)
     for _ in advance(engine, mu0, wide, settings, state, threads):
