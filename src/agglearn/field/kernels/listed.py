@@ -77,8 +77,8 @@ def listed_of(layout: Layout, exact: Collection[int], plan: Plan, written: Colle
     n_rows = n_entries = 0
     for f in range(layout.n_features):
         sparse = sum(f in layout.scopes[t] for t in tables)
-        in_plan = plan.view_row[plan.first_view[f + 1] - sparse : plan.first_view[f + 1]].tolist()
-        matrix_rows += in_plan if f in written else sparse * [-1]
+        end = int(plan.first_view[f + 1])  # the views of sparse tables are a feature's last
+        matrix_rows += plan.view_row[end - sparse : end].tolist() if f in written else sparse * [-1]
         for t in tables:
             scope, cells = layout.scopes[t], layout.cells[t]
             if f not in scope:
