@@ -22,6 +22,8 @@ from agglearn.field.engines import local
 from agglearn.field.engines.exact import ExactEngine
 from agglearn.field.engines.local import LocalEngine
 from agglearn.field.field import Field
+from agglearn.field.kernels import plan
+from agglearn.field.kernels.lists import lists_of
 from agglearn.field.kernels.score import score_codes, tally
 from agglearn.field.kernels.sets import score_sets, tally_sets
 from agglearn.field.layout import Layout
@@ -315,6 +317,47 @@ def test_scores_and_tallies_are_those_of_the_dense_field_with_tied_weights() -> 
         weights[layout.part(t)][layout.cells[t].find(codes[list(layout.scopes[t])])] for t in without
     )
     np.testing.assert_allclose(score_codes(codes, layout, weights, 0.0)[:10], np.asarray(expected)[:10])
+
+
+@pytest.mark.parametrize(("listed", "marked"), [(1, False), (40, False), (600, True), (20_000, True)])
+@pytest.mark.parametrize("cards", [(190, 210), (19, 21, 100)])
+def test_a_cell_is_found_by_marks_or_slots_where_a_search_of_the_list_finds_it(
+    cards: tuple[int, ...], listed: int, marked: bool
+) -> None:
+    """The first and the last combination are listed, so that both ends of the index are looked at."""
+    size, rng = prod(cards), np.random.default_rng(listed)
+    ranks = np.unique(np.append(rng.choice(size, listed, replace=False), [0, size - 1]))
+    cells = SparseCells(cards, ranks)
+    beside = SparseCells(cards, np.arange(0, size, 1000))  # in the same index, of the other kind or not
+    scope = tuple(range(len(cards)))
+    layout = Layout(cards, (scope, scope, scope), (beside, cells, beside))
+    assert lists_of(layout).marked[1] == marked
+    codes = np.stack(np.unravel_index(np.arange(size), cards)).astype(np.uint16)
+    d = tally(codes, np.zeros(size), layout)[0]
+    for t, own in enumerate(layout.cells):
+        expected = np.bincount(own.find(codes), minlength=own.size)
+        np.testing.assert_array_equal(d[layout.part(t)], expected)
+    weights = np.zeros(layout.n_cells)
+    weights[layout.part(1)] = np.arange(cells.size)
+    np.testing.assert_array_equal(score_codes(codes, layout, weights, 0.0), cells.find(codes))
+
+
+def test_rows_that_are_written_out_move_chains_as_their_lists_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three tables of each feature: dense, listed, and of three features."""
+    scopes = ((0, 1), (0, 2), (1, 2), (0, 1, 2), (2, 3))
+    layout = sparse_layout(Layout.plain((23, 5, 17, 3), scopes), 0.3, tables=[1, 3])
+    field = random_field(3, layout, 0.5)
+    chains = np.zeros((4, 3_000), np.uint16)
+    found = []
+    for most in (0, 10_000):
+        monkeypatch.setattr(plan, "_WRITTEN_OUT", most)
+        assert plan.written_out(layout, {0, 1, 2, 3}) == ([0, 1, 2] if most else [])
+        engine = LocalEngine(layout, chains, 1.0, Numbers(1), 2)
+        for iteration in range(5):
+            engine.sweep(field, iteration)
+        found.append(engine.chains)
+    assert len(np.unique(found[0], axis=1).T) > 1_000
+    np.testing.assert_array_equal(found[0], found[1])
 
 
 def test_expectations_are_those_of_the_dense_field_with_tied_weights() -> None:

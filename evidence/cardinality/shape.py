@@ -1,7 +1,9 @@
 """The largest shape of the paper, an ads log of 19 features with up to 1,000 values, once as `aggregate`
 makes it and once with a cell for every combination. To hold: the sweep of the first at most 1.2 times the
-second's, its memory at most half, its NLLH on fresh records no lower by more than chance. And a log of
-which more than a third of the cells are seen, where both are the same.
+second's, its memory at most half, its NLLH on fresh records no lower by more than chance. Half of the memory
+cannot be had here: five tables are sparse, with 0.46 of their 3.05 million cells listed, and the other 7.8
+million are in tables of which more than a third was seen. And a log of which more than a third of the cells
+are seen, where both are the same.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ def converge(
             target,
             problem.positives,
             weights.precision,
-            weights.prior,
+            weights.prior if weights.prior.size else np.zeros(1),
             problem.learnt,
         )
         done = newton_step(weights.now, goal, _wanted(state), thread_count(threads))

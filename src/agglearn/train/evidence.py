@@ -174,9 +174,12 @@ def overlap_of_steps(problem: Problem, weights: Iterates, noise: float = 1.0) ->
     There are never more than tables: coarser ones move with them.
     """
     rate = problem.rate
-    told = problem.d * rate * (1 - rate)
+    told = problem.d * rate
+    told *= 1 - rate
     bend = told + weights.precision
-    shares = np.divide(told, bend, out=np.zeros_like(told), where=bend > 0)
+    flat = bend <= 0
+    shares = np.divide(told, bend, out=told, where=~flat)  # in place: there may be many millions of cells
+    shares[flat] = 0.0
     return min(noise * float(problem.d @ shares) / problem.rows, problem.layout.own[0])
 
 
@@ -184,7 +187,7 @@ def weigh(problem: Problem, weights: Iterates, kappa: float) -> Evidence:
     """The evidence of each table."""
     gamma, squares = np.zeros(problem.layout.n_tables), np.zeros(problem.layout.n_tables)
     runs = weights.d_run, weights.c_run
-    away = weights.theta_mean - weights.prior
+    away = weights.theta_mean - weights.prior if weights.prior.size else weights.theta_mean
     kappas = np.where(_is_main(problem.layout), 1.0, kappa)
     _weigh(problem.layout.offsets, problem.d, *runs, away, weights.precision, kappas, gamma, squares)
     return Evidence(gamma, squares)
@@ -261,6 +264,7 @@ def _move(offsets, precisions, d, noise, d_run, c_run, theta, theta_mean, precis
             new = precisions[t] * (1.0 + noise[t] / max(information, _LEAST_INFORMATION))
             if information + new > 0.0:
                 factor = min((information + precision[k]) / (information + new), 1.0)
-                theta[k] = prior[k] + factor * (theta[k] - prior[k])
-                theta_mean[k] = prior[k] + factor * (theta_mean[k] - prior[k])
+                mean = prior[k] if prior.size > 0 else 0.0
+                theta[k] = mean + factor * (theta[k] - mean)
+                theta_mean[k] = mean + factor * (theta_mean[k] - mean)
             precision[k] = new

@@ -170,6 +170,7 @@ def widen(
     mu0: Floats,
     state: FitState,
     warm: Warm | None = None,
+    threads: int | None = None,
 ) -> tuple[Engine, Problem, Floats, FitState]:
     """Engine, problem, start and state with coarser tables beside the tables."""
     wide = levels.widen(problem)
@@ -178,7 +179,7 @@ def widen(
     weights = Iterates.at(begun, penalties, wide.prior)
     begun_at = replace(state, weights=weights, penalties=penalties)
     start = np.append(mu0, np.zeros(begun.mu.size - mu0.size))
-    return Levelled(engine, levels), wide, start, begun_at
+    return Levelled(engine, levels, thread_count(threads)), wide, start, begun_at
 
 
 def levels_of(problem: Problem, settings: FitSettings) -> Levels | None:
@@ -224,11 +225,13 @@ def iterate(
                 seconds=time.perf_counter() - began,
             )
         )
+        spread = expected.spread
+        del expected  # two numbers a cell: the next sweep is to have room for its own
         if state.iteration >= settings.iterations:
             state.stopped_because = "iterations"
         _find_penalties(problem, settings, state, n_chains)
         if state.iteration % _CHECK_EVERY == 0:
-            _look_at_predictions(engine, problem, settings, state, n_chains, expected.spread)
+            _look_at_predictions(engine, problem, settings, state, n_chains, spread)
         yield state
 
 
@@ -316,7 +319,9 @@ def _look_at_predictions(
     """Stop when the predictions of the averaged weights have come to rest."""
     weights = state.weights
     if state.theta_seen.size:
-        by = weights.theta_mean - state.theta_seen, weights.intercept_mean - state.intercept_seen
+        # In the place of what was seen, which is not looked at again.
+        gone = np.subtract(weights.theta_mean, state.theta_seen, out=state.theta_seen)
+        by = gone, weights.intercept_mean - state.intercept_seen
         population = engine.population(weights.law)
         moved = float(np.sqrt(population.mean(population.map(np.square, population.scores(*by)))))
         state.history[-1] = replace(state.history[-1], moved=moved)
@@ -324,7 +329,10 @@ def _look_at_predictions(
         known = not settings.by_table or state.iteration + state.ahead >= ROUND * (ROUNDS + 1)
         if grown and known and moved < _tolerance(problem, settings, state, spread):
             state.stopped_because = "predictions settled"
-    state.theta_seen = weights.theta_mean.copy()
+    if state.theta_seen.size:
+        state.theta_seen[:] = weights.theta_mean
+    else:
+        state.theta_seen = weights.theta_mean.copy()
     state.intercept_seen = weights.intercept_mean
 
 
@@ -391,7 +399,7 @@ def fit(
     inner, mu0, state = begin(problem, settings, threads, part, warm, storage)
     engine, wide, levels = inner, problem, levels_of(problem, settings)
     if levels is not None:
-        engine, wide, mu0, state = widen(inner, problem, levels, mu0, state, warm)
+        engine, wide, mu0, state = widen(inner, problem, levels, mu0, state, warm, threads)
     if checkpoints is not None:
         state = checkpoints.resume(wide, settings, engine, state)
     for _ in advance(engine, mu0, wide, settings, state, threads):

@@ -38,7 +38,7 @@ class Iterates:
     d_run, c_run
         The running means behind p̂.
     precision, prior
-        Of each θ: its penalty is ½·precision·(θ − prior)².
+        Of each θ: its penalty is ½·precision·(θ − prior)². An empty prior is 0.
     apart
         Whether X follows μ alone.
     """
@@ -80,7 +80,7 @@ class Iterates:
             d_run=np.zeros_like(mu),
             c_run=np.zeros_like(mu),
             precision=precision,
-            prior=np.zeros_like(theta) if prior is None else prior,
+            prior=np.zeros(0) if prior is None else prior,
             apart=field.apart,
         )
 

@@ -102,7 +102,7 @@ def _step(  # type: ignore[no-untyped-def]
             if rescaled:
                 gap_c = (d[k] * c_hat[k] - c[k] * d_hat[k]) / max(d_run[k], d[k]) if known else 0.0
             g_mu = gap_d + 2.0 * lambda_mu * (mu[k] - mu0[k])
-            g_theta = gap_c + precision[k] * (theta[k] - prior[k])
+            g_theta = gap_c + precision[k] * (theta[k] - (prior[k] if prior.size > 0 else 0.0))
             h_mu = flat_mu if flat_mu > 0.0 else scale + 2.0 * lambda_mu
             h_theta = flat_theta if flat_theta > 0.0 else scale * rate * spread + precision[k]
             miss_d += abs(gap_d)

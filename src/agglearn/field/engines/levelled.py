@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy.typing as npt
 
-from agglearn.field.engines.protocol import Engine, Expectation, State
+from agglearn.field.engines.protocol import Engine, Expectation, Floats, State
 from agglearn.field.field import Field
 from agglearn.field.kernels.score import Codes
 from agglearn.field.levels import Levels, WidePopulation
 from agglearn.runtime.random import Numbers
+from agglearn.runtime.threads import in_threads
 
 
 class Levelled:
-    """Another engine, which knows the tables alone: weights are folded to it, what it counts is lifted."""
+    """Another engine, which knows the tables alone: weights are folded to it, what it counts is lifted.
 
-    def __init__(self, inner: Engine, levels: Levels) -> None:
-        self.inner, self.levels = inner, levels
+    With ``threads`` vectors that are folded or lifted together are so side by side.
+    """
+
+    def __init__(self, inner: Engine, levels: Levels, threads: int = 1) -> None:
+        self.inner, self.levels, self.threads = inner, levels, threads
         self.layout, self.rows = levels.wide, inner.rows
         self.longest_step_mu, self.still = inner.longest_step_mu, inner.still
 
@@ -33,13 +38,18 @@ class Levelled:
 
     def expect(self, field: Field, iteration: int, law: Field | None = None) -> Expectation:
         """The expected aggregates of all levels."""
-        own = self.levels.fold_field(field)
-        of_law = None
-        if law is not None:  # which has the same μ
-            of_law = replace(own, theta=self.levels.fold(law.theta), intercept=law.intercept)
+        weights = [field.mu, field.theta, *([] if law is None else [law.theta])]  # a law has the same μ
+        mu, *thetas = self._each(self.levels.fold, weights)
+        own = replace(field, layout=self.levels.base, mu=mu, theta=thetas[0])
+        of_law = None if law is None else replace(own, theta=thetas[1], intercept=law.intercept)
         found = self.inner.expect(own, iteration, of_law)
-        d, c = self.levels.lift(found.d), self.levels.lift(found.c)
+        d, c = self._each(self.levels.lift, [found.d, found.c])
         return Expectation(d, c, found.positives, found.info, found.spread)
+
+    def _each(self, work: Callable[[Floats], Floats], vectors: Sequence[Floats]) -> list[Floats]:
+        workers = min(self.threads, len(vectors))
+        found = in_threads(workers, lambda w: [work(vector) for vector in vectors[w::workers]])
+        return [found[k % workers][k // workers] for k in range(len(vectors))]
 
     def settle(self, field: Field, sweeps: int, numbers: Numbers) -> None:
         """Bring the chains to these weights, by random numbers of their own."""

@@ -17,9 +17,16 @@ from agglearn.errors import InputError
 from agglearn.field.engines.protocol import EngineOptions, Expectation, Floats, State
 from agglearn.field.field import Field
 from agglearn.field.groups import Groups, find_groups
-from agglearn.field.kernels.listed import listed_needed, listed_of, prepare_listed
+from agglearn.field.kernels.listed import listed_needed, listed_of, prepare_listed, write_out
 from agglearn.field.kernels.lists import lists_needed
-from agglearn.field.kernels.plan import empty_weights, plan_of, prepare, prepare_buckets, weights_needed
+from agglearn.field.kernels.plan import (
+    empty_weights,
+    plan_of,
+    prepare,
+    prepare_buckets,
+    weights_needed,
+    written_out,
+)
 from agglearn.field.kernels.regroup import both_labels, group_scratch, regroup
 from agglearn.field.kernels.score import Codes, tables_of, tally
 from agglearn.field.kernels.sweep import new_scratch, redraw_labels, scratch_needed, sweep, tile_size
@@ -144,8 +151,10 @@ class LocalEngine:
         self.proposals_per_feature = proposals_per_feature
         self._proposals = _used(proposals, layout, exact_up_to)
         self._groups = groups
-        self._plan = plan_of(layout)
-        self._listed = listed_of(layout, set(np.flatnonzero(self._proposals.start < 0).tolist()))
+        exact = set(np.flatnonzero(self._proposals.start < 0).tolist())
+        written = written_out(layout, exact)
+        self._plan = plan_of(layout, written)
+        self._listed = listed_of(layout, exact, self._plan, written)
         n_listed = int(self._listed.table_place[-1])
         self._weights = empty_weights(self._plan, sum(layout.buckets), n_listed)
         self._codes = _columns(chains, layout)
@@ -258,6 +267,7 @@ class LocalEngine:
         workers = self._workers(weights.matrices.size + weights.listed.size)
         in_threads(workers, lambda w: prepare(plan, mu, theta, weights, w, workers))
         in_threads(workers, lambda w: prepare_listed(self._listed, mu, theta, weights.listed, w, workers))
+        in_threads(workers, lambda w: write_out(plan, self._listed, weights, w, workers))
         together = self.regroup(field, iteration)
         key = self.numbers.key(iteration, Stream.FEATURES)
         sweepers = self._workers(_DRAW * self._codes.size)
@@ -330,8 +340,9 @@ def memory_needed(
     exact_up_to: int = 100,
 ) -> int:
     """Bytes that a :class:`LocalEngine` will take at its peak, proposals apart."""
-    weights = 4 * sum(weights_needed(layout)) + lists_needed(layout)
-    weights += listed_needed(layout, [f for f, card in enumerate(layout.cards) if card <= exact_up_to])
+    exact = [f for f, card in enumerate(layout.cards) if card <= exact_up_to]
+    weights = 4 * sum(weights_needed(layout, written_out(layout, exact)))
+    weights += lists_needed(layout) + listed_needed(layout, exact)
     codes = np.dtype(code_type(max(layout.cards, default=0))).itemsize
     # codes and a copy of them where they are read; number; label; score
     chains = n_chains * (2 * codes * layout.n_features + 8 + 1 + 8)

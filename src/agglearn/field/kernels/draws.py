@@ -13,11 +13,11 @@ import numpy.typing as npt
 
 from agglearn.field.kernels.lanes import LANES, WIDTH, add_rows, exp_row, greatest_of_row, pick_value
 from agglearn.field.kernels.listed import add_rows_listed, add_values_listed
+from agglearn.field.kernels.lists import find_listed
 from agglearn.field.kernels.rng import uniform32, uniform64
 from agglearn.field.kernels.score import Codes
 from agglearn.runtime.compiled import njit
 from agglearn.tables.hashing import bucket, mix
-from agglearn.tables.lookup import look_up
 
 SHORT = 128  # chains drawn for at a time where rows are one line: rows and logits stay in L1
 LOGITS = 1 << 19  # floats of logits at a time where rows are longer: the L3 cache takes them
@@ -26,7 +26,8 @@ _FEW_ROWS = 512  # of one line: L1 keeps them anyway
 _REUSE = 16  # times each row is to be used, on average, while its line is in cache
 
 _LINE, _LANES = np.uint64(WIDTH), np.uint64(LANES)
-_ONE = np.uint64(1)
+_ZERO, _ONE, _TWO, _THREE = np.uint64(0), np.uint64(1), np.uint64(2), np.uint64(3)
+_NOT_YET = np.float32(np.inf)  # no value has probability 0
 
 
 class Scratch(NamedTuple):
@@ -236,6 +237,7 @@ def _propose_seen(  # type: ignore[no-untyped-def]
     proposals, lists, f, card, each, neighbour, key, slots, slot, scratch, size, begin, end
 ):
     """Propose from the values seen with the neighbour's, or from the marginal: values and −log q of each."""
+    keys, cells = lists.keys, lists.cells
     laws = proposals.laws
     column = np.uint64(f) * np.uint64(size) + np.uint64(begin)
     marginal = laws.marginal[f]
@@ -247,6 +249,7 @@ def _propose_seen(  # type: ignore[no-untyped-def]
         row = laws.first[f] + z
         first, length = laws.row_start[row], laws.row_start[row + _ONE] - laws.row_start[row]
         share = laws.share[row]
+        offset = z * laws.other_stride[f]
         scratch.values[i * each] = scratch.codes[column + i]
         counter = scratch.chains[np.uint64(begin) + i] * slots + slot
         for k in range(_ONE, each):
@@ -255,29 +258,35 @@ def _propose_seen(  # type: ignore[no-untyped-def]
             if u < share:
                 spot = u / share * np.float64(length)
                 at = min(np.uint64(spot), length - _ONE)
-                kept = (spot - np.float64(at)) * 4294967296.0 < np.float64(laws.kept[first + at])
-                at = at if kept else np.uint64(laws.other[first + at])
-                v = np.uint64(laws.value[first + at])
+                kept = (spot - np.float64(at)) * 4294967296.0 < np.float64(laws.spots[first + at, _ZERO])
+                at = at if kept else np.uint64(laws.spots[first + at, _ONE])
+                scratch.values[i * each + k] = laws.spots[first + at, _TWO]
+                scratch.ratios[i * each + k] = np.uint32(laws.spots[first + at, _THREE]).view(np.float32)
             else:
                 spot = (u - share) / (1.0 - share) * np.float64(card)
                 v = min(np.uint64(spot), card - _ONE)
                 kept = (spot - np.float64(v)) * 4294967296.0 < np.float64(laws.marginal_kept[marginal + v])
                 v = v if kept else np.uint64(laws.marginal_other[marginal + v])
-            scratch.values[i * each + k] = v
+                scratch.values[i * each + k] = v
+                scratch.ratios[i * each + k] = _NOT_YET
+        scratch.ratios[i * each] = _NOT_YET
         for s in range(i * each, (i + _ONE) * each):
+            if scratch.ratios[s] != _NOT_YET:
+                continue
             v = np.uint64(scratch.values[s])
-            q = (1.0 - share) * np.float64(laws.marginal_law[marginal + v])
+            cell = laws.cells[f]
             if share > 0.0:
-                rank = v * laws.stride[f] + z * laws.other_stride[f]
-                cell = rank
+                cell = offset + v * laws.stride[f]
                 if table >= 0:
                     t = np.uint64(table)
-                    cell = look_up(
-                        lists.keys, lists.cells, lists.start[t], lists.size[t], rank, laws.cells[f]
+                    cell = find_listed(
+                        keys, cells, lists.marked[t], lists.start[t], lists.size[t], cell, laws.cells[f]
                     )
-                if cell < laws.cells[f]:
-                    q += share * np.float64(laws.law[laws.first_law[f] + cell])
-            scratch.ratios[s] = -np.float32(log(q))
+            if cell < laws.cells[f]:
+                scratch.ratios[s] = laws.surprise[laws.first_cell[f] + cell]
+            else:
+                q = (1.0 - share) * np.float64(laws.marginal_law[marginal + v])
+                scratch.ratios[s] = -np.float32(log(q))
 
 
 @njit(nogil=True, inline="always")

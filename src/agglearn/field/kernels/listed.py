@@ -3,8 +3,9 @@
 
 With w the weight of a listed cell and w₀ that of the rest, the row of a sparse table is w₀ for every value,
 and w − w₀ more for those it lists. The first is the same for all values and drops out, so a draw costs the
-values that are listed: an exact draw adds the row of each table (stored for the features that are drawn so),
-a Metropolis step looks up the values it judges (:mod:`.lists`).
+values that are listed: an exact draw adds the row of each table (stored for the features that are drawn so,
+or written out in their matrices: :mod:`.plan`), a Metropolis step looks up the values it judges
+(:mod:`.lists`).
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from agglearn.field.kernels.lists import Lists, lists_of
+from agglearn.field.kernels.lanes import WIDTH
+from agglearn.field.kernels.lists import Lists, find_listed, lists_of
+from agglearn.field.kernels.plan import Plan
 from agglearn.field.layout import Layout
 from agglearn.runtime.compiled import njit
 from agglearn.tables.cells import SparseCells
-from agglearn.tables.lookup import look_up
 
 Index = npt.NDArray[np.uint64]
 Floats = npt.NDArray[np.float64]
@@ -28,7 +30,8 @@ Floats = npt.NDArray[np.float64]
 _PIECE = 1 << 16  # weights prepared in one piece of work
 _FEW_ROWS = 1 << 20  # whose starts may be stored however few cells are listed; else as many as cells
 _NO_ROWS = np.uint64(2**64 - 1)
-_ONE = np.uint64(1)
+_PIECE_ROWS = np.uint64(1 << 10)  # rows written out in one piece of work
+_LINE, _ONE = np.uint64(WIDTH), np.uint64(1)
 
 
 class Listed(NamedTuple):
@@ -48,6 +51,8 @@ class Listed(NamedTuple):
     other_stride: Index  # ranks from one value of that feature to the next
     other_row: Index  # rows from one value of that feature to the next
     rows: Index  # of each view, its first row; or that it has none
+    height: Index  # how many they are
+    matrix_row: Index  # and the first of them in its feature's matrix; or that they are not written out
     row_start: Index  # of each row, its first entry; past the last row of a view where that ends
     value: npt.NDArray[np.uint32]  # of each entry
     place: npt.NDArray[np.uint32]  # its cell among all listed
@@ -55,8 +60,8 @@ class Listed(NamedTuple):
     table_place: Index  # and among the listed; one more for the end
 
 
-def listed_of(layout: Layout, exact: Collection[int]) -> Listed:
-    """The sparse tables of a layout; features that are drawn exactly get rows."""
+def listed_of(layout: Layout, exact: Collection[int], plan: Plan, written: Collection[int] = ()) -> Listed:
+    """The sparse tables of a layout; features drawn exactly get rows, those ``written`` in the plan too."""
     tables = [t for t, cells in enumerate(layout.cells) if isinstance(cells, SparseCells)]
     sizes = [layout.sizes[t] for t in tables]
     place = dict(zip(tables, np.cumsum([0, *sizes]).tolist(), strict=False))
@@ -64,11 +69,16 @@ def listed_of(layout: Layout, exact: Collection[int]) -> Listed:
     views: list[tuple[int, ...]] = []
     others: list[tuple[int, int, int]] = []
     rows: list[int] = []
+    heights: list[int] = []
+    matrix_rows: list[int] = []
     starts: list[npt.NDArray[np.int64]] = []
     values: list[npt.NDArray[np.int32]] = []
     places: list[npt.NDArray[np.int64]] = []
     n_rows = n_entries = 0
     for f in range(layout.n_features):
+        sparse = sum(f in layout.scopes[t] for t in tables)
+        end = int(plan.first_view[f + 1])  # the views of sparse tables are a feature's last
+        matrix_rows += plan.view_row[end - sparse : end].tolist() if f in written else sparse * [-1]
         for t in tables:
             scope, cells = layout.scopes[t], layout.cells[t]
             if f not in scope:
@@ -82,7 +92,9 @@ def listed_of(layout: Layout, exact: Collection[int]) -> Listed:
             others += [(scope[k], strides[k], row) for k, row in zip(rest, across, strict=True)]
             first_other.append(len(others))
             height = prod(cells.cards[k] for k in rest)
-            if f not in exact or height > max(len(cells.listed), _FEW_ROWS):
+            heights.append(height)
+            few = f in written or height <= max(len(cells.listed), _FEW_ROWS)
+            if f not in exact or not few:
                 rows.append(-1)
                 continue
             codes = cells.listed_codes
@@ -109,6 +121,8 @@ def listed_of(layout: Layout, exact: Collection[int]) -> Listed:
         other_stride=np.ascontiguousarray(beside[1]),
         other_row=np.ascontiguousarray(beside[2]),
         rows=np.array(rows, np.int64).astype(np.uint64),
+        height=_index(heights),
+        matrix_row=np.array(matrix_rows, np.int64).astype(np.uint64),
         row_start=np.concatenate([np.zeros(0, np.int64), *starts]).astype(np.uint64),
         value=np.concatenate([np.zeros(0, np.int32), *values]).astype(np.uint32),
         place=np.concatenate([np.zeros(0, np.int64), *places]).astype(np.uint32),
@@ -150,12 +164,42 @@ def prepare_listed(listed, mu, theta, weights, worker, workers):  # type: ignore
             piece += 1
 
 
+@njit(nogil=True)
+def write_out(plan, listed, weights, worker, workers):  # type: ignore[no-untyped-def]
+    """Write what rows list into those that stand in matrices (this worker's pieces); all else is 0 there."""
+    matrices, one = weights.matrices, plan.matrix[-1]
+    set_of_one = np.uint64(weights.listed.size // 2)
+    piece = 0
+    for f in range(plan.cards.size):
+        line_size = plan.heights[f] * _LINE
+        for view in range(listed.first[f], listed.first[f + 1]):
+            if listed.matrix_row[view] == _NO_ROWS:
+                continue
+            rows, height = listed.rows[view], listed.height[view]
+            for start in range(np.uint64(0), height, _PIECE_ROWS):
+                if piece % workers == worker:
+                    for row in range(start, min(start + _PIECE_ROWS, height)):
+                        top = plan.matrix[f] + (listed.matrix_row[view] + row) * _LINE
+                        for e in range(listed.row_start[rows + row], listed.row_start[rows + row + _ONE]):
+                            value, place = np.uint64(listed.value[e]), np.uint64(listed.place[e])
+                            to = top + (value // _LINE) * line_size + value % _LINE
+                            matrices[to] = weights.listed[place]
+                            matrices[one + to] = weights.listed[set_of_one + place]
+                piece += 1
+
+
 @njit(nogil=True, error_model="numpy")
 def add_rows_listed(listed, weights, f, label, codes, size, begin, end, logits, length, card):  # type: ignore[no-untyped-def]
-    """Add what the sparse tables of ``f`` say to the logits of a batch, a row of ``length`` each."""
+    """Add what the sparse tables of ``f`` say to the logits of a batch, a row of ``length`` each.
+
+    What is written out has been added with the rows of the matrix.
+    """
     set_of = np.uint64(label) * np.uint64(weights.size // 2)
     lists = listed.lists
+    keys, cells = lists.keys, lists.cells
     for view in range(listed.first[f], listed.first[f + 1]):
+        if listed.matrix_row[view] != _NO_ROWS:
+            continue
         first, last = listed.first_other[view], listed.first_other[view + _ONE]
         rows, t = listed.rows[view], listed.table[view]
         stride, count, offset = listed.stride[view], listed.cells[view], set_of + listed.weight[view]
@@ -170,9 +214,10 @@ def add_rows_listed(listed, weights, f, label, codes, size, begin, end, logits, 
                 for e in range(listed.row_start[rows + row], listed.row_start[rows + row + _ONE]):
                     logits[to + np.uint64(listed.value[e])] += weights[set_of + np.uint64(listed.place[e])]
             else:
+                marked, start, slots = lists.marked[t], lists.start[t], lists.size[t]
                 for v in range(card):
                     wanted = rank + np.uint64(v) * stride
-                    cell = look_up(lists.keys, lists.cells, lists.start[t], lists.size[t], wanted, count)
+                    cell = find_listed(keys, cells, marked, start, slots, wanted, count)
                     logits[to + np.uint64(v)] += weights[offset + cell]
 
 
@@ -183,11 +228,12 @@ def add_values_listed(listed, weights, f, label, codes, size, begin, end, values
     Table by table, so that one of moderate size stays in cache for all chains.
     """
     set_of = np.uint64(label) * np.uint64(weights.size // 2)
-    keys, cells = listed.lists.keys, listed.lists.cells
+    lists = listed.lists
+    keys, cells = lists.keys, lists.cells
     for view in range(listed.first[f], listed.first[f + 1]):
         first, last = listed.first_other[view], listed.first_other[view + _ONE]
         t = listed.table[view]
-        start, slots = listed.lists.start[t], listed.lists.size[t]
+        marked, start, slots = lists.marked[t], lists.start[t], lists.size[t]
         stride, count, offset = listed.stride[view], listed.cells[view], set_of + listed.weight[view]
         column = listed.other_feature[first] * np.uint64(size) + np.uint64(begin)
         across = listed.other_stride[first]
@@ -197,5 +243,6 @@ def add_values_listed(listed, weights, f, label, codes, size, begin, end, values
                 code = np.uint64(codes[listed.other_feature[k] * np.uint64(size) + np.uint64(begin) + i])
                 rank += code * listed.other_stride[k]
             for s in range(i * each, (i + _ONE) * each):
-                cell = look_up(keys, cells, start, slots, rank + np.uint64(values[s]) * stride, count)
+                wanted = rank + np.uint64(values[s]) * stride
+                cell = find_listed(keys, cells, marked, start, slots, wanted, count)
                 ratios[s] += weights[offset + cell]

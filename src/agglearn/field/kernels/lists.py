@@ -1,12 +1,14 @@
-"""Where the listed cells of a layout's sparse tables are found: an index by the rank of a combination.
+# mypy: disallow-untyped-decorators=False
+"""Where the listed cells of a layout's sparse tables are found: by the rank of a combination, in an index of
+either kind (:mod:`agglearn.tables.lookup`), all tables' one after the other.
 
-Open addressing over two arrays, one for all tables: 20 bytes a listed cell, and hardly more than one place to
-look at. Sorted rows with a search by halves took four times as long on a table that no cache holds
-(`docs/cardinality.md`).
+Sorted rows with a search by halves took four times as long as slots on a table that no cache holds, and marks
+take less than half as long as slots on one that a cache does (`docs/cardinality.md`).
 """
 
 from __future__ import annotations
 
+from math import prod
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -14,18 +16,30 @@ import numpy as np
 import numpy.typing as npt
 
 from agglearn.field.layout import Layout
-from agglearn.tables.cells import SparseCells
-from agglearn.tables.lookup import fill_index, index_size
+from agglearn.runtime.compiled import njit
+from agglearn.tables.cells import Cells, SparseCells
+from agglearn.tables.lookup import (
+    block_count,
+    fill_index,
+    fill_marks,
+    index_size,
+    is_marked,
+    look_at_marks,
+    look_up,
+)
 
 
 class Lists(NamedTuple):
-    """The index of each table; table ``t`` has the slots ``start[t]`` on, ``size[t]`` of them.
+    """The index of each table; table ``t`` has ``size[t]`` slots from ``start[t]`` on, or blocks of marks.
 
-    A table that is not sparse has none. ``keys`` are ranks, ``cells`` the table's own cells.
+    A table that is not sparse has none. ``keys`` are the ranks in slots and, behind them all, marks;
+    ``cells`` are the table's own cells, of slots. Marks in an array of their own would have kernels that
+    choose count references to each, which took ten times as long as finding a cell.
     """
 
     start: npt.NDArray[np.uint64]
     size: npt.NDArray[np.uint64]
+    marked: npt.NDArray[np.bool_]
     keys: npt.NDArray[np.uint64]
     cells: npt.NDArray[np.uint32]
 
@@ -43,18 +57,37 @@ def lists_of(layout: Layout) -> Lists:
 
 def lists_needed(layout: Layout) -> int:
     """Bytes of the index."""
-    return 12 * sum(_slots(layout))
+    return sum(size * (16 if marked else 12) for marked, size in map(_kind, layout.cells))
 
 
-def _slots(layout: Layout) -> list[int]:
-    return [index_size(len(c.listed)) if isinstance(c, SparseCells) else 0 for c in layout.cells]
+@njit(nogil=True)
+def find_listed(keys, cells, marked, start, size, rank, rest):  # type: ignore[no-untyped-def]
+    """The cell of a combination in the index of a table, or the rest."""
+    if marked:
+        return look_at_marks(keys, start, rank, rest)
+    return look_up(keys, cells, start, size, rank, rest)
+
+
+def _kind(cells: Cells) -> tuple[bool, int]:
+    """Whether a table's index is of marks, and its blocks or slots."""
+    if not isinstance(cells, SparseCells):
+        return False, 0
+    listed, combinations = len(cells.listed), prod(cells.cards)
+    if is_marked(listed, combinations):
+        return True, block_count(combinations)
+    return False, index_size(listed)
 
 
 def _make(layout: Layout) -> Lists:
-    sizes = _slots(layout)
-    starts = np.cumsum([0, *sizes])
-    keys, cells = np.empty(starts[-1], np.uint64), np.empty(starts[-1], np.uint32)
-    for own, start, size in zip(layout.cells, starts.tolist(), sizes, strict=False):
+    kinds = [_kind(cells) for cells in layout.cells]
+    marked, sizes = np.array([m for m, _ in kinds], np.bool_), np.array([n for _, n in kinds], np.int64)
+    slots, words = np.where(marked, 0, sizes), np.where(marked, 2 * sizes, 0)
+    starts = np.where(marked, slots.sum() + np.cumsum(words) - words, np.cumsum(slots) - slots)
+    keys, cells = np.empty(slots.sum() + words.sum(), np.uint64), np.empty(slots.sum(), np.uint32)
+    for own, is_of_marks, start, size in zip(layout.cells, marked, starts.tolist(), sizes, strict=True):
         if isinstance(own, SparseCells):
-            fill_index(own.listed, keys, cells, start, size)
-    return Lists(starts[:-1].astype(np.uint64), np.array(sizes, np.uint64), keys, cells)
+            if is_of_marks:
+                fill_marks(own.listed, keys, start, size)
+            else:
+                fill_index(own.listed, keys, cells, start, size)
+    return Lists(starts.astype(np.uint64), sizes.astype(np.uint64), marked, keys, cells)

@@ -13,9 +13,12 @@ a set of matrices for each label, y = 0 with weights μ and y = 1 with μ + θ.
 
 A hashed table has no rows; its weights are looked up value by value. A sparse table has short ones: what it
 adds to the logit of a value is how far the weight of the listed cell is from that of the rest, so that the
-values a row does not list add nothing (:mod:`.listed`).
+values a row does not list add nothing (:mod:`.listed`). Where such rows are not much longer written out,
+zeros and all, they stand in the matrix below the others: to add a row takes a fraction of the time that it
+takes to go through its list.
 """
 
+from collections.abc import Collection
 from math import prod
 from typing import Any, NamedTuple
 
@@ -28,6 +31,7 @@ from agglearn.runtime.compiled import njit
 
 _PIECE = 1 << 13  # weights prepared in one piece of work
 _PIECE_ROWS = 128  # rows of one line written across before the next: they stay in L1
+_WRITTEN_OUT = 128  # bytes for each listed cell, of both labels, that rows written out may take
 
 _LINE = np.uint64(WIDTH)
 _ONE = np.uint64(1)
@@ -39,7 +43,7 @@ Floats = npt.NDArray[np.float64]
 class Plan(NamedTuple):
     """Where the weights of a layout sit in the matrices of its features.
 
-    A *view* is a plain table seen from one of its features. The views of feature ``f`` are numbered
+    A *view* is a table seen from one of its features. The views of feature ``f`` are numbered
     ``first_view[f]:first_view[f + 1]``, and their rows stand one below the other in its matrix.
     """
 
@@ -73,8 +77,25 @@ class Weights(NamedTuple):
     listed: npt.NDArray[np.float32]  # of the sparse tables, less that of the rest: y = 0, then y = 1
 
 
-def plan_of(layout: Layout) -> Plan:
-    """The plan of a layout."""
+def written_out(layout: Layout, exact: Collection[int]) -> list[int]:
+    """The features drawn exactly whose rows of sparse tables stand in their matrices, all of a feature's."""
+    chosen = []
+    for f in exact:
+        sparse = [t for t, cells in enumerate(layout.cells) if cells.tied and f in layout.scopes[t]]
+        rows = sum(_other_values(layout, t, f) for t in sparse)
+        listed = sum(layout.sizes[t] - 1 for t in sparse)
+        if sparse and 8 * WIDTH * -(-layout.cards[f] // WIDTH) * rows <= _WRITTEN_OUT * listed:
+            chosen.append(f)
+    return sorted(chosen)
+
+
+def _other_values(layout: Layout, t: int, f: int) -> int:
+    """Rows of a table seen from one of its features."""
+    return prod(layout.cards[g] for g in layout.scopes[t] if g != f)
+
+
+def plan_of(layout: Layout, written: Collection[int] = ()) -> Plan:
+    """The plan of a layout; of the features ``written`` the rows of sparse tables are written out."""
     cards = layout.cards
     lines = [-(-m // WIDTH) for m in cards]
     heights: list[int] = []
@@ -106,6 +127,13 @@ def plan_of(layout: Layout) -> Plan:
             others += [(g, prod(cards[h] for h in rest[k + 1 :])) for k, g in enumerate(rest)]
             first_other.append(len(others))
             height += rows
+        for t, scope in enumerate(layout.scopes if f in written else ()):
+            if f in scope and layout.cells[t].tied:
+                views.append((f, height, 0, 1))
+                rest = [g for g in scope if g != f]
+                others += [(g, prod(cards[h] for h in rest[k + 1 :])) for k, g in enumerate(rest)]
+                first_other.append(len(others))
+                height += _other_values(layout, t, f)
         if len(views) == first_view[-1]:  # a row of zeros, so that there is one to sum
             views.append((f, 0, 0, 1))
             first_other.append(len(others))
@@ -142,12 +170,13 @@ def plan_of(layout: Layout) -> Plan:
     )
 
 
-def weights_needed(layout: Layout) -> tuple[int, int]:
+def weights_needed(layout: Layout, written: Collection[int] = ()) -> tuple[int, int]:
     """Floats of the matrices and of the buckets, both labels together."""
     heights = [0] * layout.n_features
-    for scope, size, cells in zip(layout.scopes, layout.sizes, layout.cells, strict=True):
+    for t, (scope, cells) in enumerate(zip(layout.scopes, layout.cells, strict=True)):
         for f in scope:
-            heights[f] += size // layout.cards[f] if cells.dense else 0
+            if cells.dense or (cells.tied and f in written):
+                heights[f] += _other_values(layout, t, f)
     lines = [-(-m // WIDTH) for m in layout.cards]
     floats = sum(max(h, 1) * n * WIDTH for h, n in zip(heights, lines, strict=True))
     return 2 * floats, 2 * sum(layout.buckets)

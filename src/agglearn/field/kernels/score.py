@@ -17,7 +17,7 @@ from agglearn.field.layout import Layout
 from agglearn.runtime.compiled import njit
 from agglearn.runtime.threads import in_threads
 from agglearn.tables.hashing import bucket, mix
-from agglearn.tables.lookup import look_up
+from agglearn.tables.lookup import look_at_marks, look_up
 
 Floats = npt.NDArray[np.float64]
 Codes: TypeAlias = npt.NDArray[np.unsignedinteger[Any]]  # of 16 bits, or of 32 where a feature needs them
@@ -124,6 +124,11 @@ def _score(codes, tables, theta, scores, worker, workers):  # type: ignore[no-un
             elif _is_sparse_pair(tables, t) and known[a] and known[b]:
                 lists, rest = tables.lists, tables.offsets[t + 1] - offset - np.uint64(1)
                 first, slots = lists.start[t], lists.size[t]
+                if lists.marked[t]:
+                    for i in range(np.uint64(start), np.uint64(stop)):
+                        rank = np.uint64(codes[a, i]) * stride + np.uint64(codes[b, i])
+                        scores[i] += theta[offset + look_at_marks(lists.keys, first, rank, rest)]
+                    continue
                 for i in range(np.uint64(start), np.uint64(stop)):
                     rank = np.uint64(codes[a, i]) * stride + np.uint64(codes[b, i])
                     scores[i] += theta[offset + look_up(lists.keys, lists.cells, first, slots, rank, rest)]
@@ -166,6 +171,13 @@ def _tally_table(codes, p, tables, t, d, c, start, stop):  # type: ignore[no-unt
     elif _is_sparse_pair(tables, t):
         lists, rest = tables.lists, tables.offsets[t + np.uint64(1)] - offset - np.uint64(1)
         first, slots = lists.start[t], lists.size[t]
+        if lists.marked[t]:
+            for i in range(np.uint64(start), np.uint64(stop)):
+                rank = np.uint64(codes[a, i]) * stride + np.uint64(codes[b, i])
+                cell = offset + look_at_marks(lists.keys, first, rank, rest)
+                d[cell] += 1.0
+                c[cell] += p[i]
+            return
         for i in range(np.uint64(start), np.uint64(stop)):
             rank = np.uint64(codes[a, i]) * stride + np.uint64(codes[b, i])
             cell = offset + look_up(lists.keys, lists.cells, first, slots, rank, rest)
@@ -217,5 +229,8 @@ def cell_of(codes, i, tables, t, rows, first):  # type: ignore[no-untyped-def]
     slots = tables.lists.size[t]
     if slots:
         rest = tables.offsets[t + 1] - tables.offsets[t] - np.uint64(1)
-        return look_up(tables.lists.keys, tables.lists.cells, tables.lists.start[t], slots, cell, rest)
+        start = tables.lists.start[t]
+        if tables.lists.marked[t]:
+            return look_at_marks(tables.lists.keys, start, cell, rest)
+        return look_up(tables.lists.keys, tables.lists.cells, start, slots, cell, rest)
     return bucket(cell, hash_size) if hash_size else cell
