@@ -111,7 +111,7 @@ def test_what_tables_share_is_an_inverse_where_nothing_else_is() -> None:
         assert np.abs(residual).max() < 0.02  # of numbers of the order of 1, in float32
     assert counts[1] < counts[0]
     diagonal = np.append(information.diagonal(), information.total)
-    apply = Shared(members, information._variance, diagonal, rho)
+    apply = Shared(members, information._weights, diagonal, rho)
     a, b = (np.random.default_rng(k).normal(size=(layout.n_cells + 1, 1)) for k in (1, 2))
     assert (a.T @ apply(b)).item() == pytest.approx((b.T @ apply(a)).item())  # symmetric, as it must be
     assert (a.T @ apply(a)).item() > 0
