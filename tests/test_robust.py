@@ -198,6 +198,17 @@ def test_tables_without_noise_are_made_without_pandas_or_optimisers(work: Path) 
         assert done.stderr.splitlines()[-1] == "[]", done.stderr
 
 
+def test_the_command_line_counts_without_scipys_algebra(work: Path) -> None:
+    """To look for BLAS numba loads it, for a tenth of a second, and no kernel of ours asks for it."""
+    command = [sys.executable, "-X", "importtime", "-m", "agglearn", "aggregate", "a.csv", "--label", "y"]
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY / "src")}
+    done = subprocess.run(
+        [*command, "-o", "new.agg"], capture_output=True, text=True, env=environment, check=True
+    )
+    assert "numba.np.arraymath" in done.stderr
+    assert "scipy.linalg" not in done.stderr
+
+
 # --- ordinary files and odd options ------------------------------------------------------------------
 
 
