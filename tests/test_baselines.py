@@ -359,16 +359,16 @@ def test_newtons_method_ends_where_scikit_learn_does(name: str, with_unknown: bo
     codes, y = records(n=800)
     if with_unknown:
         codes[1, ::7] = CARDS[1]
-    moves: list[float] = []
-    model = skyline(codes, y, layout, 3.0, rest=1e-6, on_step=moves.append)
+    left: list[float] = []
+    model = skyline(codes, y, layout, 3.0, rest=1e-6, on_step=left.append)
     dense = dense_one_hot(codes, layout)
     reference = LogisticRegression(C=1 / 6, max_iter=5000, tol=1e-9).fit(dense, y)
     # Without unknown values both stand at the optimum; with some it is L-BFGS, which stops at 1e-4 of slope.
     near = 1e-2 if with_unknown else 1e-4
     np.testing.assert_allclose(model.log_odds(codes), reference.decision_function(dense), atol=near)
     if not with_unknown:
-        assert model.n_iter == len(moves) < 15
-        assert moves[-1] < 1e-6
+        assert model.n_iter == len(left) < 15
+        assert left[-1] < 1e-6
         again = skyline(codes, y, layout, 3.0, rest=1e-6, threads=3)
         np.testing.assert_array_equal(model.theta, again.theta)
         assert skyline(codes, y, layout, 3.0, rest=1e-6, warm=model).n_iter < model.n_iter

@@ -18,13 +18,17 @@ from sklearn.linear_model import LogisticRegression
 import agglearn
 from agglearn import FitSettings
 from agglearn.errors import InputError
+from agglearn.field.engines.mixture import MixtureEngine, open_mixture
+from agglearn.field.engines.protocol import EngineOptions
 from agglearn.field.field import Field
 from agglearn.field.information import Information
 from agglearn.field.members import Members
 from agglearn.field.population import Chains, Population
 from agglearn.field.rake import BOUND, rake
 from agglearn.field.shared import Shared
+from agglearn.field.start import tree_start
 from agglearn.model.format import load_model, save_model
+from agglearn.runtime.random import Numbers, Use
 from agglearn.tables.format import save
 from agglearn.train.loop import fit as fit_problem
 from agglearn.train.settings import TrainingSettings
@@ -111,7 +115,7 @@ def test_what_tables_share_is_an_inverse_where_nothing_else_is() -> None:
         assert np.abs(residual).max() < 0.02  # of numbers of the order of 1, in float32
     assert counts[1] < counts[0]
     diagonal = np.append(information.diagonal(), information.total)
-    apply = Shared(members, information._variance, diagonal, rho)
+    apply = Shared(members, information._weights, diagonal, rho)
     a, b = (np.random.default_rng(k).normal(size=(layout.n_cells + 1, 1)) for k in (1, 2))
     assert (a.T @ apply(b)).item() == pytest.approx((b.T @ apply(a)).item())  # symmetric, as it must be
     assert (a.T @ apply(a)).item() > 0
@@ -258,6 +262,26 @@ def test_the_more_records_the_better_and_few_do_no_harm() -> None:
     # Chains leave a spread of 0.0002 over seeds.
     assert all(after < before + 0.0006 for before, after in pairwise(losses)), losses
     assert losses[-1] < losses[0] - 0.001
+
+
+def test_cells_of_few_records_are_left_to_the_chains() -> None:
+    """One value is rare, and the records that have it are of odd others: they tell nothing of its rate."""
+    codes, y = three_way(4_000)
+    codes[:, 0] = np.where(np.arange(len(codes)) % 100 == 0, 2, codes[:, 0] % 2)
+    layout = pairs((3, 3, 3, 3))
+    problem = problem_of(layout, codes, y)
+    few = codes[1:1_200]  # 11 of them have the rare value
+    members = Members.evenly(layout, np.ascontiguousarray(few.T))
+    options = EngineOptions(chains=2_000, first_chains=2_000, numbers=Numbers(0, Use.TRAIN), threads=1)
+    engine, mu = open_mixture(replace(problem, records=members), tree_start, options)
+    assert isinstance(engine, MixtureEngine)
+    # Weights under which the records' rates are far from the chains': their third feature is another law's.
+    theta = 3.0 * np.random.default_rng(0).normal(size=layout.n_cells)
+    for iteration in range(11):
+        engine.expect(Field(layout, mu, theta, -0.3), iteration)
+    trust, count = engine.get_state()["trust"][:-1], members.shares() * 1_199
+    assert (trust[count >= 20] > 0).any()
+    assert (trust[count < 20] == 0).all()
 
 
 def test_records_of_another_sample_are_weighted_to_the_tables() -> None:

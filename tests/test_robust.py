@@ -198,6 +198,21 @@ def test_tables_without_noise_are_made_without_pandas_or_optimisers(work: Path) 
         assert done.stderr.splitlines()[-1] == "[]", done.stderr
 
 
+def test_the_command_line_counts_without_scipys_algebra(work: Path) -> None:
+    """To look for BLAS numba loads it, for a tenth of a second, and no kernel of ours asks for it."""
+    code = (
+        "import sys; sys.argv = 'agglearn aggregate a.csv --label y -o new.agg'.split()\n"
+        "from agglearn.cli import run\nfrom agglearn.runtime.process import take_over\n"
+        "take_over()\n"
+        "try:\n    run()\nexcept SystemExit:\n    pass\n"
+        "asked = ('numba.np.arraymath', 'scipy.linalg')\n"
+        "print([m for m in asked if m in sys.modules], file=sys.stderr)"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY / "src")}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    assert done.stderr.splitlines()[-1] == "['numba.np.arraymath']"
+
+
 # --- ordinary files and odd options ------------------------------------------------------------------
 
 

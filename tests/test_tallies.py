@@ -51,7 +51,7 @@ def test_zeros_and_small_counts_take_less_room() -> None:
 def _tally(seed: int, cells: int = 1000) -> Tally:
     rng = np.random.default_rng(seed)
     d = np.where(rng.random(cells) < 0.4, rng.integers(1, 70_000, cells), 0).astype(np.int32)
-    return Tally(d, d * rng.integers(0, 2**30, cells), seed, seed + 1, 10, Moves(1, 2, 3, 4), seed / 10)
+    return Tally(d, d * rng.integers(0, 2**30, cells), seed, seed + 1, 10, Moves(1, 2, 3, 4, 5, 6), seed / 10)
 
 
 def test_tallies_add_up_by_shards_as_they_do_whole() -> None:
@@ -66,7 +66,7 @@ def test_tallies_add_up_by_shards_as_they_do_whole() -> None:
     for name, expected in whole.items():
         np.testing.assert_array_equal(getattr(found, name), expected.astype(np.int64))
     assert (found.positives, found.spread, found.chains) == (6, 10, 40)
-    assert found.moves == (4, 8, 12, 16)
+    assert found.moves == (4, 8, 12, 16, 20, 24)
     assert found.seconds == 0.3
 
 

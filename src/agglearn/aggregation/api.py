@@ -18,9 +18,6 @@ from agglearn.aggregation.database import (
 )
 from agglearn.aggregation.document import aggregation_document
 from agglearn.aggregation.options import AggregateOptions
-from agglearn.aggregation.stream import count_tables
-from agglearn.aggregation.tally import get_ready
-from agglearn.aggregation.triples import Sample, telling_scopes
 from agglearn.errors import InputError
 from agglearn.records.files import FileSource
 from agglearn.records.first_pass import Learnt, grow_schema, learn_schema, schema_of, to_survey
@@ -186,9 +183,16 @@ def _count_here(data: Any, columns: Columns, schema: Schema | None, how: Aggrega
     if isinstance(source, FileSource):
         source.refuse_twice()
         source = KeptSource(source)
-    with meanwhile(get_ready):
+    with meanwhile(_load_kernels):
         learnt = _learnt(source, columns, schema, how)
     return _counted(source, learnt, schema is None, how)
+
+
+def _load_kernels() -> None:
+    """Load what counts: it takes as long as a first look at a million records, beside which it is done."""
+    from agglearn.aggregation import stream, tally, triples  # noqa: F401  numba, and what it compiled
+
+    tally.get_ready()
 
 
 def _learnt(source: Source, columns: Columns, schema: Schema | None, how: AggregateOptions) -> Learnt:
@@ -204,6 +208,9 @@ def _learnt(source: Source, columns: Columns, schema: Schema | None, how: Aggreg
 
 def _counted(source: Source, learnt: Learnt, is_new: bool, how: AggregateOptions) -> Aggregation:
     """All tables of a source; with a schema that is new, the triples that pairs cannot tell among them."""
+    from agglearn.aggregation.stream import count_tables
+    from agglearn.aggregation.triples import Sample, telling_scopes
+
     count = partial(
         count_tables,
         source,

@@ -23,6 +23,7 @@ from agglearn.cli import report as _report  # noqa: F401
 from agglearn.cli import schema as _schema  # noqa: F401
 from agglearn.cli import trust as _trust  # noqa: F401
 from agglearn.cli.app import app
+from agglearn.runtime.process import take_over
 
 __all__ = ["app", "main", "run"]
 
@@ -39,6 +40,7 @@ def main() -> NoReturn:
     its work done. So nothing is torn down, after what was to be done at exit is done.
     """
     gc.set_threshold(_SELDOM)
+    take_over()
     try:
         run()
     except SystemExit as stop:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from agglearn.field.bundles import Bundles, bundles_of
 from agglearn.field.kernels.score import Codes, score_codes, tally
 from agglearn.field.kernels.sets import dot_sets, score_sets, tally_sets
 from agglearn.field.layout import Layout
@@ -70,8 +71,16 @@ class Members:
         """Whether all count alike."""
         return bool((self.weights == self.weights[0]).all())
 
+    @cached_property
+    def _bundles(self) -> Bundles | None:
+        """What many members are gathered and tallied by."""
+        bundles = bundles_of(self.layout)
+        return bundles if bundles is not None and bundles.pay(self.codes.shape[1]) else None
+
     def scores(self, weights: npt.NDArray[np.floating], shift: Any = 0.0) -> Values:
         """φ(x)·w + shift of each member; of several sets of weights, a column each."""
+        if self._bundles is not None:
+            return self._bundles.scores(self.codes, weights, self.threads) + shift
         if weights.ndim == 1:
             return score_codes(self.codes, self.layout, weights, float(shift), self.threads)
         return score_sets(self.codes, self.layout, weights, self.threads) + shift
@@ -99,16 +108,24 @@ class Members:
 
     @cached_property
     def _shares(self) -> Floats:
-        return tally(self.codes, self.weights, self.layout, self.threads)[1]
+        return self._tally(self.weights)
+
+    def _tally(self, values: Values) -> npt.NDArray[Any]:
+        """The sum of values in each cell."""
+        if self._bundles is not None:
+            return self._bundles.tally(self.codes, values, self.threads)
+        if values.ndim == 1:
+            return tally(self.codes, values, self.layout, self.threads)[1]
+        return tally_sets(self.codes, values, self.layout, self.threads)
 
     def cells(self, values: Values) -> npt.NDArray[Any]:
         """E[v·φ]: the mean of values counted in each cell; of several sets, a column each."""
         if values.ndim == 1:
-            return tally(self.codes, self.weights * values, self.layout, self.threads)[1]
+            return self._tally(self.weights * values)
         # Numbers of the order of one are summed, so that float32 keeps what digits it has.
         n = values.dtype.type(self.codes.shape[1])
         scaled = values * (self.weights.astype(values.dtype) * n)[:, None]
-        sums: npt.NDArray[Any] = tally_sets(self.codes, scaled, self.layout, self.threads)
+        sums = self._tally(scaled)
         sums /= n
         return sums
 

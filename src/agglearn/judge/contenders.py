@@ -202,7 +202,7 @@ def contend(
                 problem.layout,
                 l2,
                 threads=how.threads,
-                on_step=lambda moved: advance(1, f"log-odds moved by {moved:.2g}"),
+                on_step=lambda left: advance(1, f"log-odds still off by about {left:.2g}"),
             )
         return found, found.seconds, l2
     tables = training.with_singles if name in _OF_SINGLES else problem

@@ -21,7 +21,7 @@ from agglearn.field.members import Members
 from agglearn.field.newton import LOGISTIC, Objective, newton_step
 from agglearn.judge.baselines import LogisticModel, LogOddsModel, check_l2, logistic
 
-_REST = 1e-3  # root mean square of the log-odds that the last step may move
+_REST = 1e-3  # root mean square by which the log-odds may be off
 _MOST_STEPS = 50  # a safeguard: ten are usual
 _LOOSE, _TIGHT = 0.3, 0.03  # how well the equations of a step are solved, far from the end and near it
 
@@ -35,7 +35,7 @@ def skyline(
     warm: LogOddsModel | None = None,
     rest: float = _REST,
     threads: int = 1,
-    on_step: Callable[[float], None] = lambda moved: None,
+    on_step: Callable[[float], None] = lambda left: None,
 ) -> LogisticModel:
     """The logistic regression that minimises Σ log loss + l2·‖θ‖², the intercept free.
 
@@ -50,11 +50,11 @@ def skyline(
     warm
         A model of the same layout to begin from.
     rest
-        It ends when a step moves the log-odds by less than this (root mean square).
+        It ends when a step leaves the log-odds off by less than this (root mean square).
     threads
         Threads to use; they change the time, never the result.
     on_step
-        Called after each step with how far it moved the log-odds.
+        Called after each step with about how far off it leaves the log-odds.
     """
     check_l2(l2)
     if (codes >= np.array(layout.cards)[:, None]).any():  # values that no table counts
@@ -80,11 +80,11 @@ def skyline(
     at = Field(layout, none, none, float(np.log(positives / (len(y) - positives))))
     if warm is not None:
         at = Field(layout, none, warm.theta, warm.intercept)
-    moved, steps = np.inf, 0
-    while moved > rest and steps < _MOST_STEPS:
+    moved, left, steps = np.inf, np.inf, 0
+    while left > rest and steps < _MOST_STEPS:
         done = newton_step(at, goal, float(np.clip(moved, _TIGHT, _LOOSE)), threads)
-        at, moved, steps = done.field, done.moved, steps + 1
-        on_step(moved)
+        at, moved, left, steps = done.field, done.moved, done.left, steps + 1
+        on_step(left)
         if done.length == 0.0:
             break
     theta = np.where(counts > 0, at.theta, 0.0)  # which a cell without a record has at the optimum

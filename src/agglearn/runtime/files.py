@@ -50,6 +50,7 @@ DAMAGED = (
 
 _MOST_DIGITS = 19
 _FEW, _SYNCED = 16, 16  # files that are synced one by one, and at a time where they are more
+_SMALL = 1 << 16  # rows of a file that is put together in memory
 _OURS = "agglearn."  # how the names of our formats begin
 _ASIDE = "old"  # part of the name of a folder that has stepped aside
 
@@ -329,6 +330,14 @@ def write_parquet(folder: Path, name: str, table: Any) -> str:
     """Write one Parquet file and return its checksum."""
     path = folder / name
     path.parent.mkdir(exist_ok=True)
+    if table.num_rows <= _SMALL:
+        # A dictionary of numbers is then about as long as they are; their least and greatest tell nothing.
+        texts = [field.name for field in table.schema if pa.types.is_dictionary(field.type)]
+        sink = pa.BufferOutputStream()
+        pq.write_table(table, sink, compression="zstd", use_dictionary=texts or False, write_statistics=False)
+        data = sink.getvalue()
+        path.write_bytes(data)
+        return _digest(data)
     with open(path, "wb") as file:  # Arrow itself opens no name that is not in UTF-8
         pq.write_table(table, file, compression="zstd")
     return _digest(path.read_bytes())

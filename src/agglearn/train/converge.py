@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from agglearn.field.engines.protocol import Engine
-from agglearn.field.newton import LOGISTIC, Objective, newton_step
+from agglearn.field.newton import LOGISTIC, Objective, left_after, newton_step
 from agglearn.field.problem import Problem
 from agglearn.runtime.threads import thread_count
 from agglearn.train.evidence import ROUNDS, overlap_of_tables, set_penalties, table_penalties, weigh
@@ -35,8 +35,8 @@ Floats = npt.NDArray[np.float64]
 
 _FIRST_ROUND, _ROUND = 3, 1  # Newton steps before penalties are first set, and between
 _SINGLE_ROUNDS = 12  # of one penalty for all, which changes by a factor of two at most at a time
-_REST = 2e-4  # root mean square of log-odds that a step moves in the end, where no tolerance is given
-_REST_SHARE = 1e-2  # of a tolerance: what a step of Newton's moves is nearly all that is left to move
+_REST_SHARE = 1e-2  # of a tolerance: how far from the optimum scores may be left
+_REST = 2e-4  # the same, root mean square of log-odds, where no tolerance is given
 _LEAST_REST = 1e-9  # root mean square of log-odds, below which rounding moves them
 _LOOSE, _TIGHT = 0.3, 0.03  # how well the equations of a step are solved, far from the end and near it
 
@@ -67,7 +67,7 @@ def converge(
             weights.prior if weights.prior.size else np.zeros(1),
             problem.learnt,
         )
-        done = newton_step(weights.now, goal, _wanted(state), thread_count(threads))
+        done = newton_step(weights.now, goal, _wanted(state, rest), thread_count(threads))
         weights.theta[:], weights.intercept = done.field.theta, done.field.intercept
         weights.theta_mean[:], weights.intercept_mean = weights.theta, weights.intercept
         weights.d_run[:], weights.c_run[:] = n * population.shares(), done.expected
@@ -90,7 +90,7 @@ def converge(
             )
         )
         found = _find_penalties(problem, settings, state)
-        if found and (done.moved < rest or done.length == 0.0):
+        if found and (done.left < rest or done.length == 0.0):
             state.stopped_because = "at rest"
         elif state.iteration >= settings.iterations:
             state.stopped_because = "iterations"
@@ -109,10 +109,16 @@ def targets(problem: Problem, d: Floats) -> Floats:
     return np.asarray(target)
 
 
-def _wanted(state: FitState) -> float:
-    """How well to solve the next step: better as the steps get shorter."""
-    moved = state.history[-1].moved if state.history else None
-    return _LOOSE if moved is None else float(np.clip(moved, _TIGHT, _LOOSE))
+def _wanted(state: FitState, rest: float) -> float:
+    """How well to solve the next step: better as they get shorter, and no better than the last one needs."""
+    moves = [step.moved or 0.0 for step in state.history[-2:]]
+    if not moves:
+        return _LOOSE
+    usual = [float(np.clip(moved, _TIGHT, _LOOSE)) for moved in moves]
+    if len(moves) == 1:
+        return usual[-1]
+    ahead = max(left_after(moves[1], usual[0]), _LEAST_REST)
+    return min(max(usual[-1], 0.5 * rest / ahead), _LOOSE)
 
 
 def _find_penalties(problem: Problem, settings: FitSettings, state: FitState) -> bool:
