@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from agglearn.field.engines.local import LocalEngine
 from agglearn.field.engines.tallies import Shared, Tally
-from agglearn.field.field import Field
+from agglearn.field.field import Field, Rounded
 from agglearn.field.layout import Layout
 from agglearn.field.proposals import Proposals
 from agglearn.field.start import FirstChains
@@ -112,8 +112,8 @@ class Move(NamedTuple):
         share: Callable[..., Shared],
     ) -> Move:
         """The move of an engine that was asked for these; ``share`` sends vectors to the executors."""
-        followed = law or field
-        third = () if law is None else (field.theta,)
+        followed = (law or field).rounded()
+        third = () if law is None else (field.rounded().theta,)
         weights = share(followed.mu, followed.theta, *third)
         return cls(
             iteration,
@@ -126,13 +126,13 @@ class Move(NamedTuple):
             field.intercept,
         )
 
-    def fields(self, layout: Layout) -> tuple[Field, Field | None]:
+    def fields(self, layout: Layout) -> tuple[Rounded, Rounded | None]:
         """The field and its law, as an engine is asked for them."""
         mu, theta_law, *theta = self.weights.value
-        law = Field(layout, mu, theta_law, self.intercept_law, self.apart)
+        law = Rounded(layout, mu, theta_law, self.intercept_law, self.apart)
         if not theta:
             return law, None
-        return Field(layout, mu, theta[0], self.intercept, self.apart), law
+        return Rounded(layout, mu, theta[0], self.intercept, self.apart), law
 
 
 class LostError(Exception):

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from agglearn.errors import InputError
 from agglearn.field.engines.protocol import EngineOptions, Expectation, Floats, State
-from agglearn.field.field import Field
+from agglearn.field.field import Field, Rounded
 from agglearn.field.kernels.listed import listed_needed, listed_of, prepare_listed
 from agglearn.field.kernels.lists import lists_needed
 from agglearn.field.kernels.plan import empty_weights, plan_of, prepare, prepare_buckets, weights_needed
@@ -159,12 +159,12 @@ class LocalEngine:
         """Move the chains one sweep at these weights (or a law's), then tally them."""
         return self.count(field, iteration, law).expectation(self.rows)
 
-    def count(self, field: Field, iteration: int, law: Field | None = None) -> Counts:
+    def count(self, field: Field | Rounded, iteration: int, law: Field | Rounded | None = None) -> Counts:
         """Move the chains one sweep at these weights (or a law's), then count them."""
-        p, moves = self._sweep(law or field, iteration)
+        p, moves = self._sweep((law or field).rounded(), iteration)
         labels = self._labels
         if law is not None:
-            p, labels = self._new_labels(field, iteration, Stream.TALLIED_LABELS)
+            p, labels = self._new_labels(field.rounded(), iteration, Stream.TALLIED_LABELS)
         spread = None
         if self.marginal_label:
             spread = float((np.rint(p * (1 - p) / UNIT) * UNIT).sum())
@@ -174,9 +174,9 @@ class LocalEngine:
         d, c = tally(self._codes, p, self.layout, self._workers(self.n_chains * self.layout.n_tables))
         return Counts(d, c, float(p.sum()), spread, self.n_chains, moves)
 
-    def sweep(self, field: Field, iteration: int) -> dict[str, float]:
+    def sweep(self, field: Field | Rounded, iteration: int) -> dict[str, float]:
         """Move the chains one sweep at these weights; diagnostics as in :class:`Expectation`."""
-        return self._sweep(field, iteration)[1].info
+        return self._sweep(field.rounded(), iteration)[1].info
 
     def settle(self, field: Field, sweeps: int, numbers: Numbers) -> None:
         """Bring the chains to these weights, by random numbers of their own."""
@@ -235,10 +235,9 @@ class LocalEngine:
         self._labels = None if labels is None else np.array(labels, np.uint8)
         self._ids = np.arange(self.n_chains, dtype=np.uint64) if ids is None else np.array(ids, np.uint64)
 
-    def _sweep(self, field: Field, iteration: int) -> tuple[Floats, Moves]:
+    def _sweep(self, field: Rounded, iteration: int) -> tuple[Floats, Moves]:
         """Move the chains; the probability of y = 1 of each where it has come to stand."""
-        theta = np.zeros_like(field.theta) if field.apart else field.theta
-        mu, theta = (np.ascontiguousarray(w, np.float64) for w in (field.mu, theta))
+        mu, theta = field.mu, np.zeros_like(field.theta) if field.apart else field.theta
         assert mu.shape == theta.shape == (self.layout.n_cells,)
         if self._labels is None:
             self._draw_labels(field, iteration, Stream.FIRST_LABELS)
@@ -269,13 +268,13 @@ class LocalEngine:
         """Threads to wake for work that takes one of them so long."""
         return max(1, min(self.threads, nanoseconds // _WORTH))
 
-    def _draw_labels(self, field: Field, iteration: int, stream: Stream) -> Floats:
+    def _draw_labels(self, field: Rounded, iteration: int, stream: Stream) -> Floats:
         """Draw all labels anew; the probability of y = 1 they were drawn with."""
         p, self._labels = self._new_labels(field, iteration, stream)
         return p
 
     def _new_labels(
-        self, field: Field, iteration: int, stream: Stream
+        self, field: Rounded, iteration: int, stream: Stream
     ) -> tuple[Floats, npt.NDArray[np.uint8]]:
         """Labels drawn for all chains, and the probability of y = 1 they were drawn with."""
         workers = self._workers(self.n_chains * self.layout.n_tables)

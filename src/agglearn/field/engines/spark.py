@@ -38,7 +38,7 @@ from agglearn.field.engines.blocks import LostError, Move, Plan, Trail, put_besi
 from agglearn.field.engines.local import LocalEngine, proposals_for
 from agglearn.field.engines.protocol import KEPT_CHAINS, EngineOptions, Expectation, State
 from agglearn.field.engines.spread import SpreadChains
-from agglearn.field.engines.tallies import FEW, Shared, Tally, cut, n_shards
+from agglearn.field.engines.tallies import FEW, Shared, Tally, Vector, cut, n_shards
 from agglearn.field.field import Field
 from agglearn.field.kernels.score import Codes
 from agglearn.field.problem import Problem
@@ -154,7 +154,7 @@ class SparkEngine:
         self._trail = replace(self._trail, moves=(*self._trail.moves, move))
         self._present = self._n_chains
 
-    def share(self, *vectors: Floats) -> Shared:
+    def share(self, *vectors: Vector) -> Shared:
         """Vectors over cells that executors get as ``value``."""
         shards = max(1, min(self.shards, vectors[0].size))
         if shards == 1:

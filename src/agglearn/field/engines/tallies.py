@@ -29,7 +29,7 @@ import numpy.typing as npt
 from agglearn.field.engines.local import UNIT, Counts, Moves
 from agglearn.field.kernels.packed import Packed, pack, unpack
 
-Floats = npt.NDArray[np.float64]
+Vector = npt.NDArray[np.floating[Any]]
 
 FEW = 4
 """Blocks whose tallies the driver sums by itself."""
@@ -71,22 +71,22 @@ class Shared:
     pieces: tuple[Any, ...]
 
     @classmethod
-    def of(cls, vectors: Sequence[Floats], shards: int, send: Callable[[Callable[[], Any]], Any]) -> Shared:
+    def of(cls, vectors: Sequence[Vector], shards: int, send: Callable[[Callable[[], Any]], Any]) -> Shared:
         """Vectors that are sent shard by shard; ``send`` is given what makes one."""
         parts = cut(vectors[0].size, shards)
         return cls(vectors[0].size, tuple(send(partial(_packed, vectors, part)) for part in parts))
 
     @property
-    def value(self) -> list[Floats]:
+    def value(self) -> list[Any]:
         """The vectors, whole."""
-        found = [np.empty(self.size) for _ in self.pieces[0].value]
+        found = [np.empty(self.size, packed.dtype) for packed in self.pieces[0].value]
         for part, piece in zip(cut(self.size, len(self.pieces)), self.pieces, strict=True):
             for vector, packed in zip(found, piece.value, strict=True):
                 unpack(packed, vector[part])
         return found
 
 
-def _packed(vectors: Sequence[Floats], part: slice) -> tuple[Packed, ...]:
+def _packed(vectors: Sequence[Vector], part: slice) -> tuple[Packed, ...]:
     return tuple(pack(vector[part]) for vector in vectors)
 
 

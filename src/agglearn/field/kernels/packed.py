@@ -19,6 +19,7 @@ Array = npt.NDArray[Any]
 
 _PLANES: dict[str, tuple[tuple[int, str], ...]] = {  # how many bits, and as what they go
     "float64": ((64, "uint64"),),
+    "float32": ((32, "uint32"),),
     "int64": ((32, "uint32"), (32, "uint32")),
     "int32": ((8, "uint8"), (24, "uint32")),
 }
