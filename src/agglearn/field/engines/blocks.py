@@ -27,6 +27,7 @@ import pyarrow as pa
 from agglearn.field.engines.local import LocalEngine
 from agglearn.field.engines.tallies import Shared, Tally
 from agglearn.field.field import Field, Rounded
+from agglearn.field.kernels.rounding import folded, unfolded
 from agglearn.field.layout import Layout
 from agglearn.field.proposals import Proposals
 from agglearn.field.start import FirstChains
@@ -87,8 +88,8 @@ class Plan:
 class Move(NamedTuple):
     """One move of all chains: how many there are before and after growth, and the weights.
 
-    The chains follow (μ, θ′, θ₀′), the first two vectors; where there is no third, labels are tallied by θ′
-    too.
+    The chains follow (μ, θ′, θ₀′), the first two vectors, rounded and folded; where there is no third, labels
+    are tallied by θ′ too.
     """
 
     iteration: int
@@ -114,7 +115,7 @@ class Move(NamedTuple):
         """The move of an engine that was asked for these; ``share`` sends vectors to the executors."""
         followed = (law or field).rounded()
         third = () if law is None else (field.rounded().theta,)
-        weights = share(followed.mu, followed.theta, *third)
+        weights = share(*map(folded, (followed.mu, followed.theta, *third)))
         return cls(
             iteration,
             numbers,
@@ -128,7 +129,7 @@ class Move(NamedTuple):
 
     def fields(self, layout: Layout) -> tuple[Rounded, Rounded | None]:
         """The field and its law, as an engine is asked for them."""
-        mu, theta_law, *theta = self.weights.value
+        mu, theta_law, *theta = map(unfolded, self.weights.value)
         law = Rounded(layout, mu, theta_law, self.intercept_law, self.apart)
         if not theta:
             return law, None
@@ -150,7 +151,8 @@ class Trail:
     era
         How often a state was gone back to: moves after it are others than those before.
     folder, step
-        Where the blocks of how many moves are kept; none where they have not been kept yet.
+        Where the blocks of how many moves are kept; none where they have not been kept yet, and no name where
+        they are beside their executors or lost.
     moves
         The moves since.
     """
@@ -165,6 +167,13 @@ class Trail:
     def end(self) -> int:
         """How many moves there were in all."""
         return self.step + len(self.moves)
+
+    def since(self, step: int) -> Trail:
+        """The same for blocks that have made so many moves; from where they are kept, they are not found.
+
+        It has the weights of the moves since alone: an executor holds no others.
+        """
+        return replace(self, folder="", step=step, moves=self.moves[step - self.step :])
 
     def count(self, block: int) -> Tally:
         """Make the last move of a block, and count it."""

@@ -27,9 +27,9 @@ import numpy as np
 import numpy.typing as npt
 
 from agglearn.field.engines.local import UNIT, Counts, Moves
-from agglearn.field.kernels.packed import Packed, pack, unpack
+from agglearn.field.kernels.packed import Packed, pack, unpack, whole
 
-Vector = npt.NDArray[np.floating[Any]]
+Vector = npt.NDArray[Any]
 
 FEW = 4
 """Blocks whose tallies the driver sums by itself."""
@@ -85,6 +85,11 @@ class Shared:
                 unpack(packed, vector[part])
         return found
 
+    def leave(self) -> None:
+        """Have executors forget the vectors, until they are asked for again."""
+        for piece in self.pieces:
+            piece.unpersist()
+
 
 def _packed(vectors: Sequence[Vector], part: slice) -> tuple[Packed, ...]:
     return tuple(pack(vector[part]) for vector in vectors)
@@ -109,9 +114,9 @@ class Tally:
     def of(cls, counts: Counts) -> Tally:
         """The same counts as whole numbers."""
         spread = None if counts.spread is None else int(counts.spread / UNIT)
-        c = np.multiply(counts.c, 1 / UNIT, out=counts.c).astype(np.int64)
         positives = int(counts.positives / UNIT)
-        return cls(counts.d.astype(np.int32), c, positives, spread, counts.chains, counts.moves, 0.0)
+        d, c = whole(counts.d, 1.0, np.int32), whole(counts.c, UNIT, np.int64)
+        return cls(d, c, positives, spread, counts.chains, counts.moves, 0.0)
 
     def plus(self, other: Tally) -> Tally:
         """The tally of both together; this one's arrays are used for it."""
