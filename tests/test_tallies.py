@@ -66,6 +66,8 @@ def test_sums_of_multiples_are_whole_numbers() -> None:
     numbers = np.random.default_rng(0).integers(0, 2**50, 1000)
     sums = numbers.astype(np.float64) * 2.0**-30
     np.testing.assert_array_equal(whole(sums, 2.0**-30, np.int64), numbers)
+    counts = numbers >> 20
+    np.testing.assert_array_equal(whole(counts.astype(np.float64), 1.0, np.int32), counts)
 
 
 def test_zeros_and_small_counts_take_less_room() -> None:

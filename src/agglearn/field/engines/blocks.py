@@ -175,6 +175,16 @@ class Trail:
         """
         return replace(self, folder="", step=step, moves=self.moves[step - self.step :])
 
+    def again(self, send: Callable[[Callable[[], Any]], Any]) -> Trail:
+        """The same, with the weights of its moves sent anew."""
+        moves = [move._replace(weights=move.weights.again(send)) for move in self.moves]
+        return replace(self, moves=tuple(moves))
+
+    def leave(self) -> None:
+        """Have executors forget the weights of its moves."""
+        for move in self.moves:
+            move.weights.leave()
+
     def count(self, block: int) -> Tally:
         """Make the last move of a block, and count it."""
         move = self.moves[-1]

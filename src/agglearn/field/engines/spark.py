@@ -185,16 +185,18 @@ class SparkEngine:
         Blocks are first sent the moves that they have not made, and all moves only where one is lost.
         """
         asked_of = self._latest(trail)
-        for _ in range(_LOSSES):
+        for attempt in range(_LOSSES):
             told = self._blocks.map(partial(_told, asked_of, work))
             found = summed(told, partial(_plus, add), self.shards if by_cell else 1, by_cell)
+            if attempt:
+                asked_of.leave()
             if not isinstance(found, _Lost):
                 if trail.era == self._trail.era:
                     self._made = max(self._made, trail.end)
                 return found
-            if asked_of is trail:
+            if trail.folder is not None:
                 self._deal_out(trail)
-            asked_of = trail
+            asked_of = trail.again(self._broadcast)
         raise AgglearnError(f"executors were lost {_LOSSES} times while one thing was asked of them")
 
     def _latest(self, trail: Trail) -> Trail:

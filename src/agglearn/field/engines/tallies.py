@@ -86,9 +86,24 @@ class Shared:
         return found
 
     def leave(self) -> None:
-        """Have executors forget the vectors, until they are asked for again."""
+        """Have executors forget the vectors, which are not to be asked for by these pieces again.
+
+        An executor that fetches a broadcast a second time writes it to the same file, and Java deletes that
+        file when it gets round to what was there first.
+        """
         for piece in self.pieces:
             piece.unpersist()
+
+    def again(self, send: Callable[[Callable[[], Any]], Any]) -> Shared:
+        """The same vectors in pieces that are sent anew."""
+        return replace(self, pieces=tuple(send(partial(_read, piece)) for piece in self.pieces))
+
+
+def _read(piece: Any) -> Any:
+    """What a broadcast holds, read once more where it was sent from, and not held there."""
+    found = piece.value
+    vars(piece).pop("_value", None)
+    return found
 
 
 def _packed(vectors: Sequence[Vector], part: slice) -> tuple[Packed, ...]:

@@ -66,16 +66,16 @@ def unpack(packed: Packed, out: Array | None = None) -> Array:
 
 
 def whole(sums: npt.NDArray[np.float64], unit: float, kind: Any) -> Array:
-    """Sums as whole numbers of a unit that they are multiples of."""
-    found = np.empty(sums.size, kind)
-    _whole(sums, unit, found)
+    """Sums as whole numbers of a unit that they are multiples of; their own memory is used."""
+    found: Array = sums.view(kind)[: sums.size]
+    _whole(sums, 1 / unit, found)
     return found
 
 
 @njit(nogil=True)
-def _whole(sums, unit, found):  # type: ignore[no-untyped-def]
-    for k in range(sums.size):
-        found[k] = sums[k] / unit
+def _whole(sums, units, found):  # type: ignore[no-untyped-def]
+    for k in range(sums.size):  # in this order: a number is read before its place is written to
+        found[k] = sums[k] * units
 
 
 @njit(nogil=True)
