@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from agglearn.field.engines.exact import ExactEngine
 from agglearn.field.field import Field
+from agglearn.field.kernels.rounding import rounded
 from agglearn.field.layout import Layout
 from agglearn.field.problem import Problem
 from agglearn.schema.features import Categorical
@@ -82,12 +83,14 @@ def random_field(
 ) -> KnownField:
     """A field of normal weights; ``over`` is its layout, or the cards of features whose pairs it has.
 
-    ``strength`` is the standard deviation of every weight, or those of μ and of θ.
+    ``strength`` is the standard deviation of every weight, or those of μ and of θ. They are rounded,
+    so that chains see them as they are.
     """
     layout = over if isinstance(over, Layout) else pairs(over)
     of_mu, of_theta = strength if isinstance(strength, tuple) else (strength, strength)
     rng = np.random.default_rng(seed)
     mu, theta = rng.normal(0, of_mu, layout.n_cells), rng.normal(0, of_theta, layout.n_cells)
+    mu, theta = (rounded(w).astype(np.float64) for w in (mu, theta))
     return KnownField(layout, mu, theta, intercept)
 
 

@@ -148,6 +148,25 @@ def test_a_population_that_is_spread_says_what_one_in_one_place_says(
             np.testing.assert_array_equal(one.some(most), other.some(most))
 
 
+def test_blocks_are_sent_the_last_move_and_stand_where_they_stood_when_asked_again(
+    problem: Problem, blocks: Callable[[int], None]
+) -> None:
+    blocks(2)
+    few = replace(SPARK, iterations=6, training=TrainingSettings(growth=1))
+    engine, mu0, state = loop.begin(problem, few)
+    assert isinstance(engine, SparkEngine)
+    before: list[tuple[Any, Any]] = []
+    for _ in loop.iterate(engine, mu0, problem, few, state):
+        if state.iteration == 2:
+            population = engine.population()
+            before.append((population, population.shares()))
+    assert [move.iteration for move in engine._latest(engine._trail).moves] == [5]
+    assert len(engine._trail.moves) == 6
+    population, shares = before[0]  # of blocks that no executor has beside it any more
+    np.testing.assert_array_equal(population.shares(), shares)
+    assert (engine.population().shares() != shares).any()
+
+
 def _executors() -> list[int]:
     """Process numbers of the executors of this process's cluster."""
     found = []
@@ -208,13 +227,23 @@ def test_blocks_that_are_lost_come_back_from_where_they_were_kept(
     few = replace(LOCAL, iterations=10)
     fitted = loop.fit(problem, replace(few, engine="spark"), on_iteration=lose)
     assert len(kept) >= 3
-    there = [path.name for path in Path(kept[-1].removeprefix("file:")).parent.iterdir()]
-    assert len(there) <= 2  # the last state, and the one that blocks were dealt out from
+    assert isinstance(fitted.engine, SparkEngine)
+    there = {path.name for path in Path(kept[-1].removeprefix("file:")).parent.iterdir()}
+    # The last state, and the one that blocks were dealt out from: Spark reads it again where it loses them.
+    assert there == {Path(folder).name for folder in (kept[-1], fitted.engine._dealt_from) if folder}
     same(loop.fit(problem, few), fitted)
 
 
+@pytest.fixture
+def executors(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Say which executors there seem to be: one that another test killed may come back at any time."""
+    names = ["one"]
+    monkeypatch.setattr(SparkEngine, "_at_work", lambda engine: {(names[-1], 1)})
+    return names.append
+
+
 def test_a_run_goes_on_from_its_checkpoints_with_the_same_bits(
-    problem: Problem, blocks: Callable[[int], None], tmp_path: Path
+    problem: Problem, blocks: Callable[[int], None], executors: Callable[[str], None], tmp_path: Path
 ) -> None:
     class StopError(Exception):
         pass
@@ -227,12 +256,33 @@ def test_a_run_goes_on_from_its_checkpoints_with_the_same_bits(
     few = replace(SPARK, iterations=9)
     with pytest.raises(StopError):
         loop.fit(problem, few, checkpoints=Checkpoints(tmp_path, every=0.0), on_iteration=stop)
-    assert len(list((tmp_path / "blocks").iterdir())) in (2, 3)
+    assert len(list((tmp_path / "blocks").iterdir())) == 2  # those of the two checkpoints
     blocks(3)  # another number in the session: the run goes on with its own
     resumed = loop.fit(problem, few, checkpoints=Checkpoints(tmp_path, every=0.0))
     same(loop.fit(problem, replace(few, engine="local")), resumed)
-    # Those of the two checkpoints, and the one that blocks were dealt out from, where that is another.
-    assert len(list((tmp_path / "blocks").iterdir())) in (2, 3)
+    # Those of the two checkpoints, and the one that blocks were dealt out from.
+    assert len(list((tmp_path / "blocks").iterdir())) == 3
+
+
+def test_blocks_are_dealt_out_anew_where_an_executor_came_and_what_they_were_dealt_from_stays(
+    problem: Problem, blocks: Callable[[int], None], executors: Callable[[str], None], tmp_path: Path
+) -> None:
+    blocks(2)
+    there = []
+
+    def come(state: FitState) -> None:
+        if state.iteration == 3:
+            executors("another")
+        there.append(len(list((tmp_path / "blocks").iterdir())) if state.iteration > 1 else 0)
+
+    few = replace(LOCAL, iterations=7)
+    checkpoints = Checkpoints(tmp_path, every=0.0)
+    fitted = loop.fit(problem, replace(few, engine="spark"), checkpoints=checkpoints, on_iteration=come)
+    assert isinstance(fitted.engine, SparkEngine)
+    assert str(fitted.engine._dealt_from).endswith("-000003")
+    # Those of the last two checkpoints; from the fifth on, the one of the third beside them.
+    assert there == [0, 1, 2, 2, 2, 3, 3]
+    same(loop.fit(problem, few), fitted)
 
 
 def test_chains_that_are_gone_are_told_of(

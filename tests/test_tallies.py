@@ -21,7 +21,8 @@ from agglearn.field.engines.tallies import (
     cut,
     n_shards,
 )
-from agglearn.field.kernels.packed import pack, unpack
+from agglearn.field.kernels.packed import pack, unpack, whole
+from agglearn.field.kernels.rounding import folded, rounded, unfolded
 
 
 @settings(max_examples=60, deadline=None)
@@ -39,6 +40,34 @@ def test_weights_come_back_bit_for_bit(numbers: list[float]) -> None:
     values = np.array(numbers, np.float64)
     assert unpack(pack(values)).tobytes() == values.tobytes()
     assert unpack(pack(values), np.full(values.size, 7.0)).tobytes() == values.tobytes()
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.floats(allow_nan=False) | st.floats(-300, 300), max_size=40))
+def test_weights_are_rounded_once_and_come_back_as_they_were(numbers: list[float]) -> None:
+    values = np.array(numbers, np.float64)
+    seen = rounded(values)
+    np.testing.assert_array_equal(rounded(seen), seen)
+    moderate = np.abs(values) < 256  # where 32 bits hold every step of 2⁻¹⁶
+    assert (np.abs(seen[moderate] - values[moderate]) <= 2.0**-17).all()
+    np.testing.assert_array_equal(
+        seen[np.abs(values) > 8192], np.copysign(8192, values[np.abs(values) > 8192])
+    )
+    assert unfolded(unpack(pack(folded(seen)))).tobytes() == seen.tobytes()
+
+
+def test_a_small_weight_takes_a_byte_of_either_sign() -> None:
+    weights = rounded(np.tile([0.0, 100.0, -100.0, 1000.0, -1000.0, 70_000.0, 0.0, 0.0], 100) * 2.0**-16)
+    # Of a number of steps its sign is the lowest bit: one byte up to 127 steps, two up to 32,767, else four.
+    assert pack(folded(weights)).nbytes == 3 * 100 + 100 * (1 + 1 + 2 + 2 + 4)
+
+
+def test_sums_of_multiples_are_whole_numbers() -> None:
+    numbers = np.random.default_rng(0).integers(0, 2**50, 1000)
+    sums = numbers.astype(np.float64) * 2.0**-30
+    np.testing.assert_array_equal(whole(sums, 2.0**-30, np.int64), numbers)
+    counts = numbers >> 20
+    np.testing.assert_array_equal(whole(counts.astype(np.float64), 1.0, np.int32), counts)
 
 
 def test_zeros_and_small_counts_take_less_room() -> None:

@@ -25,6 +25,7 @@ from agglearn.field.engines.protocol import Expectation
 from agglearn.field.engines.spark import BLOCKS, TALLIES, SparkEngine, summed
 from agglearn.field.engines.tallies import FEW, Tally
 from agglearn.field.kernels.packed import pack
+from agglearn.field.kernels.rounding import folded
 from agglearn.field.problem import Problem, make_problem
 from agglearn.train.loop import begin, iterate
 from agglearn.train.settings import FitSettings, TrainingSettings
@@ -130,7 +131,8 @@ def _parts(engine: SparkEngine, tasks: int, state: FitState) -> Value:
     context, layout = engine._context, engine.layout
     blocks = context.parallelize(range(tasks), tasks).persist()
     blocks.count()
-    weights = state.weights.mu, state.weights.theta_law, state.weights.theta
+    law, now = state.weights.law.rounded(), state.weights.now.rounded()
+    weights = [folded(vector) for vector in (law.mu, law.theta, now.theta)]  # as a move has them
     engine._follow(state.weights.now, state.iteration, state.weights.law)
     everything: Tally = engine.ask(engine._trail, Trail.count, Tally.plus)
     rng = np.random.default_rng(0)
@@ -190,8 +192,7 @@ def section(results: Results, images: Path) -> list[str]:
     chains = results.settings("local")["chains"]
     return [
         f"{shape}; {chains:,} chains. At most {_TARGET:g} × local in two tasks: {met}. There a broadcast has "
-        f"{two['weights_bytes']:.1f} bytes a cell (24 before packing), a tally {two['tally_bytes']:.1f} "
-        "(12 before packing).",
+        f"{two['weights_bytes']:.1f} bytes a cell, a tally {two['tally_bytes']:.1f}.",
         "",
         *table(header, rows),
         "",

@@ -26,8 +26,9 @@ import pyarrow as pa
 
 from agglearn.field.engines.local import LocalEngine
 from agglearn.field.engines.tallies import Shared, Tally
-from agglearn.field.field import Field
+from agglearn.field.field import Field, Rounded
 from agglearn.field.groups import Groups
+from agglearn.field.kernels.rounding import folded, unfolded
 from agglearn.field.layout import Layout
 from agglearn.field.proposals import Proposals
 from agglearn.field.start import FirstChains
@@ -90,8 +91,8 @@ class Plan:
 class Move(NamedTuple):
     """One move of all chains: how many there are before and after growth, and the weights.
 
-    The chains follow (μ, θ′, θ₀′), the first two vectors; where there is no third, labels are tallied by θ′
-    too.
+    The chains follow (μ, θ′, θ₀′), the first two vectors, rounded and folded; where there is no third, labels
+    are tallied by θ′ too.
     """
 
     iteration: int
@@ -115,9 +116,9 @@ class Move(NamedTuple):
         share: Callable[..., Shared],
     ) -> Move:
         """The move of an engine that was asked for these; ``share`` sends vectors to the executors."""
-        followed = law or field
-        third = () if law is None else (field.theta,)
-        weights = share(followed.mu, followed.theta, *third)
+        followed = (law or field).rounded()
+        third = () if law is None else (field.rounded().theta,)
+        weights = share(*map(folded, (followed.mu, followed.theta, *third)))
         return cls(
             iteration,
             numbers,
@@ -129,13 +130,13 @@ class Move(NamedTuple):
             field.intercept,
         )
 
-    def fields(self, layout: Layout) -> tuple[Field, Field | None]:
+    def fields(self, layout: Layout) -> tuple[Rounded, Rounded | None]:
         """The field and its law, as an engine is asked for them."""
-        mu, theta_law, *theta = self.weights.value
-        law = Field(layout, mu, theta_law, self.intercept_law, self.apart)
+        mu, theta_law, *theta = map(unfolded, self.weights.value)
+        law = Rounded(layout, mu, theta_law, self.intercept_law, self.apart)
         if not theta:
             return law, None
-        return Field(layout, mu, theta[0], self.intercept, self.apart), law
+        return Rounded(layout, mu, theta[0], self.intercept, self.apart), law
 
 
 class LostError(Exception):
@@ -153,7 +154,8 @@ class Trail:
     era
         How often a state was gone back to: moves after it are others than those before.
     folder, step
-        Where the blocks of how many moves are kept; none where they have not been kept yet.
+        Where the blocks of how many moves are kept; none where they have not been kept yet, and no name where
+        they are beside their executors or lost.
     moves
         The moves since.
     """
@@ -168,6 +170,23 @@ class Trail:
     def end(self) -> int:
         """How many moves there were in all."""
         return self.step + len(self.moves)
+
+    def since(self, step: int) -> Trail:
+        """The same for blocks that have made so many moves; from where they are kept, they are not found.
+
+        It has the weights of the moves since alone: an executor holds no others.
+        """
+        return replace(self, folder="", step=step, moves=self.moves[step - self.step :])
+
+    def again(self, send: Callable[[Callable[[], Any]], Any]) -> Trail:
+        """The same, with the weights of its moves sent anew."""
+        moves = [move._replace(weights=move.weights.again(send)) for move in self.moves]
+        return replace(self, moves=tuple(moves))
+
+    def leave(self) -> None:
+        """Have executors forget the weights of its moves."""
+        for move in self.moves:
+            move.weights.leave()
 
     def count(self, block: int) -> Tally:
         """Make the last move of a block, and count it."""

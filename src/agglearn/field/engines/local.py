@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from agglearn.errors import InputError
 from agglearn.field.engines.protocol import EngineOptions, Expectation, Floats, State
-from agglearn.field.field import Field
+from agglearn.field.field import Field, Rounded
 from agglearn.field.groups import Groups, find_groups
 from agglearn.field.kernels.listed import listed_needed, listed_of, prepare_listed, write_out
 from agglearn.field.kernels.lists import lists_needed
@@ -179,12 +179,12 @@ class LocalEngine:
         """Move the chains one sweep at these weights (or a law's), then tally them."""
         return self.count(field, iteration, law).expectation(self.rows)
 
-    def count(self, field: Field, iteration: int, law: Field | None = None) -> Counts:
+    def count(self, field: Field | Rounded, iteration: int, law: Field | Rounded | None = None) -> Counts:
         """Move the chains one sweep at these weights (or a law's), then count them."""
-        p, moves = self._sweep(law or field, iteration)
+        p, moves = self._sweep((law or field).rounded(), iteration)
         labels = self._labels
         if law is not None:
-            p, labels = self._new_labels(field, iteration, Stream.TALLIED_LABELS)
+            p, labels = self._new_labels(field.rounded(), iteration, Stream.TALLIED_LABELS)
         spread = None
         if self.marginal_label:
             spread = float((np.rint(p * (1 - p) / UNIT) * UNIT).sum())
@@ -194,9 +194,9 @@ class LocalEngine:
         d, c = tally(self._codes, p, self.layout, self._workers(self.n_chains * self.layout.n_tables))
         return Counts(d, c, float(p.sum()), spread, self.n_chains, moves)
 
-    def sweep(self, field: Field, iteration: int) -> dict[str, float]:
+    def sweep(self, field: Field | Rounded, iteration: int) -> dict[str, float]:
         """Move the chains one sweep at these weights; diagnostics as in :class:`Expectation`."""
-        return self._sweep(field, iteration)[1].info
+        return self._sweep(field.rounded(), iteration)[1].info
 
     def settle(self, field: Field, sweeps: int, numbers: Numbers) -> None:
         """Bring the chains to these weights, by random numbers of their own."""
@@ -255,10 +255,9 @@ class LocalEngine:
         self._labels = None if labels is None else np.array(labels, np.uint8)
         self._ids = np.arange(self.n_chains, dtype=np.uint64) if ids is None else np.array(ids, np.uint64)
 
-    def _sweep(self, field: Field, iteration: int) -> tuple[Floats, Moves]:
+    def _sweep(self, field: Rounded, iteration: int) -> tuple[Floats, Moves]:
         """Move the chains; the probability of y = 1 of each where it has come to stand."""
-        theta = np.zeros_like(field.theta) if field.apart else field.theta
-        mu, theta = (np.ascontiguousarray(w, np.float64) for w in (field.mu, theta))
+        mu, theta = field.mu, np.zeros_like(field.theta) if field.apart else field.theta
         assert mu.shape == theta.shape == (self.layout.n_cells,)
         if self._labels is None:
             self._draw_labels(field, iteration, Stream.FIRST_LABELS)
@@ -288,18 +287,19 @@ class LocalEngine:
         moves = Moves(self._codes.size, moved, proposed, accepted, self.n_chains * n_groups, together)
         return self._draw_labels(field, iteration, Stream.LABELS), moves
 
-    def regroup(self, field: Field, iteration: int) -> int:
+    def regroup(self, field: Field | Rounded, iteration: int) -> int:
         """Propose every group of features to all chains at these weights; how many were accepted."""
         groups = self._groups
         if groups is None or not groups.size:
             return 0
+        seen = field.rounded()
         if self._labels is None:
-            self._draw_labels(field, iteration, Stream.FIRST_LABELS)
-        theta = np.zeros_like(field.theta) if field.apart else field.theta
+            self._draw_labels(seen, iteration, Stream.FIRST_LABELS)
+        theta = np.zeros_like(seen.theta) if seen.apart else seen.theta
         key = self.numbers.key(iteration, Stream.GROUPS)
         tables, weights = tables_of(self.layout), np.empty(2 * theta.size, np.float32)
         workers = self._workers(2 * theta.size)
-        in_threads(workers, lambda w: both_labels(field.mu, theta, weights, w, workers))
+        in_threads(workers, lambda w: both_labels(seen.mu, theta, weights, w, workers))
         movers = self._workers(_DRAW * self.n_chains * groups.table.size)
 
         def move(worker: int) -> int:
@@ -314,13 +314,13 @@ class LocalEngine:
         """Threads to wake for work that takes one of them so long."""
         return max(1, min(self.threads, nanoseconds // _WORTH))
 
-    def _draw_labels(self, field: Field, iteration: int, stream: Stream) -> Floats:
+    def _draw_labels(self, field: Rounded, iteration: int, stream: Stream) -> Floats:
         """Draw all labels anew; the probability of y = 1 they were drawn with."""
         p, self._labels = self._new_labels(field, iteration, stream)
         return p
 
     def _new_labels(
-        self, field: Field, iteration: int, stream: Stream
+        self, field: Rounded, iteration: int, stream: Stream
     ) -> tuple[Floats, npt.NDArray[np.uint8]]:
         """Labels drawn for all chains, and the probability of y = 1 they were drawn with."""
         workers = self._workers(self.n_chains * self.layout.n_tables)

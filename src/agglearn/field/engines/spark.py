@@ -38,7 +38,7 @@ from agglearn.field.engines.blocks import LostError, Move, Plan, Trail, put_besi
 from agglearn.field.engines.local import LocalEngine, proposals_for
 from agglearn.field.engines.protocol import KEPT_CHAINS, EngineOptions, Expectation, State
 from agglearn.field.engines.spread import SpreadChains
-from agglearn.field.engines.tallies import FEW, Shared, Tally, cut, n_shards
+from agglearn.field.engines.tallies import FEW, Shared, Tally, Vector, cut, n_shards
 from agglearn.field.field import Field
 from agglearn.field.groups import find_groups
 from agglearn.field.kernels.score import Codes
@@ -94,6 +94,7 @@ class SparkEngine:
         self._present = self._n_chains = plan.n_first
         self._plan = self._context.broadcast(plan)
         self._trail = Trail(self._plan, 0, None, 0, ())
+        self._made = 0  # moves that all blocks have made
         self._named: list[_Named] = []
         self._dealt_from: str | None = None
         self._blocks: Any = None
@@ -137,6 +138,8 @@ class SparkEngine:
         began = time.perf_counter()
         self._follow(field, iteration, law)
         tally: Tally = self.ask(self._trail, Trail.count, Tally.plus, TALLIES)
+        for move in self._trail.moves[-2:-1]:  # the last one may be made again, others where a block is lost
+            move.weights.leave()
         self.kernel_seconds += tally.seconds
         self._since += time.perf_counter() - began
         if self._since > _WORTH * self._cost or len(self._trail.moves) >= _MOST_MOVES:
@@ -155,7 +158,7 @@ class SparkEngine:
         self._trail = replace(self._trail, moves=(*self._trail.moves, move))
         self._present = self._n_chains
 
-    def share(self, *vectors: Floats) -> Shared:
+    def share(self, *vectors: Vector) -> Shared:
         """Vectors over cells that executors get as ``value``."""
         shards = max(1, min(self.shards, vectors[0].size))
         if shards == 1:
@@ -178,14 +181,29 @@ class SparkEngine:
         add: Callable[[Any, Any], Any],
         by_cell: _ByCell | None = None,
     ) -> Any:
-        """The sum of what each block says; of values by cell also by shards."""
-        for _ in range(_LOSSES):
-            told = self._blocks.map(partial(_told, trail, work))
+        """The sum of what each block says; of values by cell also by shards.
+
+        Blocks are first sent the moves that they have not made, and all moves only where one is lost.
+        """
+        asked_of = self._latest(trail)
+        for attempt in range(_LOSSES):
+            told = self._blocks.map(partial(_told, asked_of, work))
             found = summed(told, partial(_plus, add), self.shards if by_cell else 1, by_cell)
+            if attempt:
+                asked_of.leave()
             if not isinstance(found, _Lost):
+                if trail.era == self._trail.era:
+                    self._made = max(self._made, trail.end)
                 return found
-            self._deal_out(trail)
+            if trail.folder is not None:
+                self._deal_out(trail)
+            asked_of = trail.again(self._broadcast)
         raise AgglearnError(f"executors were lost {_LOSSES} times while one thing was asked of them")
+
+    def _latest(self, trail: Trail) -> Trail:
+        """The trail from the last move on, or from the first that blocks have not made."""
+        made = min(self._made, trail.end - 1)
+        return trail.since(made) if made > trail.step else trail
 
     def use(self, numbers: Numbers) -> None:
         """From here on, draw by these random numbers."""
@@ -222,7 +240,7 @@ class SparkEngine:
         self._n_chains = self._present
         if not any(named.folder == folder for named in self._named):  # of another process: it was killed
             self._named = [_Named(kept, handed_out=True) for kept in _up_to(self._session, folder)]
-        self._trail = Trail(self._plan, self._trail.era + 1, folder, step, ())
+        self._trail, self._made = Trail(self._plan, self._trail.era + 1, folder, step, ()), step
         self._deal_out(self._trail)
 
     def _keep(self) -> str:
@@ -245,13 +263,12 @@ class SparkEngine:
             self._deal_out(self._trail)
         self._forget()
         for move in moves[:-1]:  # the last one may be made again
-            for piece in move.weights.pieces:
-                piece.unpersist()
+            move.weights.leave()
         self._since, self._cost = 0.0, time.perf_counter() - began
         return folder
 
     def _write(self, folder: str) -> None:
-        rows = self._blocks.flatMap(self._trail.rows)
+        rows = self._blocks.flatMap(self._latest(self._trail).rows)
         frame = self._session.createDataFrame(rows, "block int, row int, state binary", verifySchema=False)
         asked(partial(frame.write.mode("overwrite").parquet, folder))
 

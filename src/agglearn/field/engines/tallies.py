@@ -27,9 +27,9 @@ import numpy as np
 import numpy.typing as npt
 
 from agglearn.field.engines.local import UNIT, Counts, Moves
-from agglearn.field.kernels.packed import Packed, pack, unpack
+from agglearn.field.kernels.packed import Packed, pack, unpack, whole
 
-Floats = npt.NDArray[np.float64]
+Vector = npt.NDArray[Any]
 
 FEW = 4
 """Blocks whose tallies the driver sums by itself."""
@@ -71,22 +71,42 @@ class Shared:
     pieces: tuple[Any, ...]
 
     @classmethod
-    def of(cls, vectors: Sequence[Floats], shards: int, send: Callable[[Callable[[], Any]], Any]) -> Shared:
+    def of(cls, vectors: Sequence[Vector], shards: int, send: Callable[[Callable[[], Any]], Any]) -> Shared:
         """Vectors that are sent shard by shard; ``send`` is given what makes one."""
         parts = cut(vectors[0].size, shards)
         return cls(vectors[0].size, tuple(send(partial(_packed, vectors, part)) for part in parts))
 
     @property
-    def value(self) -> list[Floats]:
+    def value(self) -> list[Any]:
         """The vectors, whole."""
-        found = [np.empty(self.size) for _ in self.pieces[0].value]
+        found = [np.empty(self.size, packed.dtype) for packed in self.pieces[0].value]
         for part, piece in zip(cut(self.size, len(self.pieces)), self.pieces, strict=True):
             for vector, packed in zip(found, piece.value, strict=True):
                 unpack(packed, vector[part])
         return found
 
+    def leave(self) -> None:
+        """Have executors forget the vectors, which are not to be asked for by these pieces again.
 
-def _packed(vectors: Sequence[Floats], part: slice) -> tuple[Packed, ...]:
+        An executor that fetches a broadcast a second time writes it to the same file, and Java deletes that
+        file when it gets round to what was there first.
+        """
+        for piece in self.pieces:
+            piece.unpersist()
+
+    def again(self, send: Callable[[Callable[[], Any]], Any]) -> Shared:
+        """The same vectors in pieces that are sent anew."""
+        return replace(self, pieces=tuple(send(partial(_read, piece)) for piece in self.pieces))
+
+
+def _read(piece: Any) -> Any:
+    """What a broadcast holds, read once more where it was sent from, and not held there."""
+    found = piece.value
+    vars(piece).pop("_value", None)
+    return found
+
+
+def _packed(vectors: Sequence[Vector], part: slice) -> tuple[Packed, ...]:
     return tuple(pack(vector[part]) for vector in vectors)
 
 
@@ -109,9 +129,9 @@ class Tally:
     def of(cls, counts: Counts) -> Tally:
         """The same counts as whole numbers."""
         spread = None if counts.spread is None else int(counts.spread / UNIT)
-        c = np.multiply(counts.c, 1 / UNIT, out=counts.c).astype(np.int64)
         positives = int(counts.positives / UNIT)
-        return cls(counts.d.astype(np.int32), c, positives, spread, counts.chains, counts.moves, 0.0)
+        d, c = whole(counts.d, 1.0, np.int32), whole(counts.c, UNIT, np.int64)
+        return cls(d, c, positives, spread, counts.chains, counts.moves, 0.0)
 
     def plus(self, other: Tally) -> Tally:
         """The tally of both together; this one's arrays are used for it."""

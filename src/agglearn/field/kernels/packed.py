@@ -3,7 +3,7 @@
 
 A vector goes as planes of bits, the low ones first. A plane says of each place in one bit whether it holds
 anything there but zeros, and then what. Most cells of large tables are visited by no chain of a block and
-have no θ; counts are mostly small, so that their upper bits are zeros too.
+have no θ; counts and rounded weights are mostly small, so that their upper bits are zeros too.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ Array = npt.NDArray[Any]
 
 _PLANES: dict[str, tuple[tuple[int, str], ...]] = {  # how many bits, and as what they go
     "float64": ((64, "uint64"),),
+    "uint32": ((8, "uint8"), (8, "uint8"), (16, "uint16")),
     "int64": ((32, "uint32"), (32, "uint32")),
     "int32": ((8, "uint8"), (24, "uint32")),
 }
@@ -62,6 +63,19 @@ def unpack(packed: Packed, out: Array | None = None) -> Array:
             _unpack(marks, words, bits.dtype.type(shift), bits)
         shift += width
     return values
+
+
+def whole(sums: npt.NDArray[np.float64], unit: float, kind: Any) -> Array:
+    """Sums as whole numbers of a unit that they are multiples of; their own memory is used."""
+    found: Array = sums.view(kind)[: sums.size]
+    _whole(sums, 1 / unit, found)
+    return found
+
+
+@njit(nogil=True)
+def _whole(sums, units, found):  # type: ignore[no-untyped-def]
+    for k in range(sums.size):  # in this order: a number is read before its place is written to
+        found[k] = sums[k] * units
 
 
 @njit(nogil=True)

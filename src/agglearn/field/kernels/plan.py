@@ -37,7 +37,7 @@ _LINE = np.uint64(WIDTH)
 _ONE = np.uint64(1)
 
 Index = npt.NDArray[np.uint64]
-Floats = npt.NDArray[np.float64]
+Singles = npt.NDArray[np.float32]
 
 
 class Plan(NamedTuple):
@@ -254,7 +254,7 @@ def prepare(plan, mu, theta, weights, worker, workers):  # type: ignore[no-untyp
                     cell += block - stride
 
 
-def prepare_buckets(layout: Layout, mu: Floats, theta: Floats, weights: Weights) -> None:
+def prepare_buckets(layout: Layout, mu: Singles, theta: Singles, weights: Weights) -> None:
     """Copy the weights of the hashed tables, for both labels."""
     start, one = 0, weights.buckets.size // 2
     for t, size in enumerate(layout.buckets):
