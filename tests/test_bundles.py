@@ -28,14 +28,20 @@ def some_codes(rows: int, seed: int = 0) -> Codes:
     return np.stack([rng.integers(0, card, rows) for card in CARDS]).astype(np.uint16)
 
 
-@pytest.mark.parametrize("scopes", SCOPES.values(), ids=SCOPES.keys())
+LAYOUTS = {name: Layout.plain(CARDS, scopes) for name, scopes in SCOPES.items()}
+LAYOUTS["hashed and large ones among them"] = Layout.hashed(
+    CARDS, [(0, 1), (1, 4), (2, 3), (1, 3, 4), (2, 5), (5, 6)], [0, 50, 0, 0, 0, 0]
+)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS.keys())
 @pytest.mark.parametrize("sets", [None, 1, 3])
-def test_bundles_score_and_tally_as_the_tables_do(scopes: list[tuple[int, ...]], sets: int | None) -> None:
-    layout, codes = Layout.plain(CARDS, scopes), some_codes(5_000)
+def test_bundles_score_and_tally_as_the_tables_do(layout: Layout, sets: int | None) -> None:
+    codes = some_codes(5_000)
     bundles = bundles_of(layout)
     assert bundles is not None
     assert len(bundles.features) <= layout.n_tables
-    assert sorted(t for held in bundles.tables for t in held) == list(range(layout.n_tables))
+    assert sorted([*(t for held in bundles.tables for t in held), *bundles.rest]) == [*range(layout.n_tables)]
     rng = np.random.default_rng(1)
     weights: Any
     values: Any
@@ -68,22 +74,22 @@ def test_wide_codes_are_bundled_too() -> None:
 
 
 def test_tables_that_are_not_dense_have_no_bundles() -> None:
-    assert bundles_of(Layout.hashed(CARDS, [(0, 1), (2, 3)], [0, 5])) is None
+    assert bundles_of(Layout.hashed(CARDS, [(0, 1), (2, 3)], [9, 5])) is None
     assert bundles_of(Layout.plain((300, 300), [(0, 1)])) is None  # more cells than a bundle may have
 
 
 def test_many_members_count_the_same_by_bundles() -> None:
-    """Enough of them that bundles are taken: sums of 40,000 numbers in another order."""
-    layout, codes = Layout.plain(CARDS, SCOPES["singles"]), some_codes(40_000)
+    """Enough of them that bundles are taken: sums of 400,000 numbers in another order."""
+    layout, codes = Layout.plain(CARDS, SCOPES["singles"]), some_codes(400_000)
     bundles = bundles_of(layout)
     assert bundles is not None
-    assert bundles.pay(40_000)
+    assert bundles.pay(400_000)
     assert not bundles.pay(1_000)
     members = Members.evenly(layout, codes)
     weights = np.random.default_rng(3).normal(size=layout.n_cells)
     scores = members.scores(weights, 0.5)
     np.testing.assert_allclose(scores, score_codes(codes, layout, weights, 0.5), atol=1e-12)
     np.testing.assert_allclose(
-        members.cells(scores), tally(codes, scores / 40_000, layout)[1], rtol=1e-9, atol=1e-12
+        members.cells(scores), tally(codes, scores / 400_000, layout)[1], rtol=1e-9, atol=1e-12
     )
-    np.testing.assert_allclose(members.shares(), tally(codes, scores, layout)[0] / 40_000, rtol=1e-9)
+    np.testing.assert_allclose(members.shares(), tally(codes, scores, layout)[0] / 400_000, rtol=1e-9)

@@ -25,12 +25,12 @@ class Known:
     judged: HeldOut
     label: str
 
-    def some(self, share: float) -> Any:
+    def some(self, share: float, seed: int = 0) -> Any:
         """A share of the records at random, without their labels."""
         kept = self.records.drop_columns([self.label])
         if share == 1.0:
             return kept
-        order = np.random.default_rng(0).permutation(kept.num_rows)
+        order = np.random.default_rng(seed).permutation(kept.num_rows)
         return kept.take(np.sort(order[: round(share * kept.num_rows)]))
 
 

@@ -3,14 +3,15 @@
 The pairs of three features are all in the cells of the three together: a weight for each of these is the sum
 of the pairs' weights, and the pairs' sums are margins of its sums. One look-up stands for three, and that of
 four features of few values for six. What it costs is once a pass: to write the bundle's weights, or to take
-its margins. So it pays where there are many more members than cells of bundles.
+its margins. So it pays where there are many more members than cells of bundles. Tables that have no cell for
+each combination, or too many, stay as they are: the rest.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from math import log, prod
 from typing import Any
@@ -19,19 +20,20 @@ import numpy as np
 import numpy.typing as npt
 
 from agglearn.field.kernels.bundles import BundlePlan, score_bundles, tally_bundles
-from agglearn.field.kernels.score import Codes
+from agglearn.field.kernels.score import Codes, score_codes, tally
+from agglearn.field.kernels.sets import score_sets, tally_sets
 from agglearn.field.layout import Layout
 
 Array = npt.NDArray[Any]
 
 _MOST_CELLS = 1 << 13  # of a bundle: its weights are in the first cache
 _FEWEST_MEMBERS = 1 << 14  # below which any way is fast
-_LEAST_SAVED = 8  # look-ups saved for each cell of the bundles, whose weights are written and margins taken
+_LEAST_SAVED = 64  # look-ups saved for each cell of the bundles, whose weights are written and margins taken
 
 
 @dataclass(frozen=True, eq=False)
 class Bundles:
-    """The tables of a layout, dealt out to bundles.
+    """The tables of a layout, dealt out to bundles and a rest.
 
     Attributes
     ----------
@@ -41,11 +43,14 @@ class Bundles:
         Those of each bundle, increasing.
     tables
         The tables of each bundle.
+    rest
+        Those of none.
     """
 
     layout: Layout
     features: tuple[tuple[int, ...], ...]
     tables: tuple[tuple[int, ...], ...]
+    rest: tuple[int, ...] = ()
 
     @property
     def n_cells(self) -> int:
@@ -54,7 +59,7 @@ class Bundles:
 
     def pay(self, members: int) -> bool:
         """Whether so many members are better gathered and tallied by bundles."""
-        saved = members * (self.layout.n_tables - len(self.features))
+        saved = members * (self.layout.n_tables - len(self.rest) - len(self.features))
         return members >= _FEWEST_MEMBERS and saved >= _LEAST_SAVED * self.n_cells
 
     def scores(self, codes: Codes, weights: Array, threads: int = 1) -> Array:
@@ -64,7 +69,11 @@ class Bundles:
             cells = together[start:stop].reshape(*self._shape(g), *weights.shape[1:])
             for t in self.tables[g]:
                 cells += weights[self.layout.part(t)].reshape(*self._along(g, t), *weights.shape[1:])
-        scores = np.zeros((codes.shape[1], *weights.shape[1:]), weights.dtype)
+        if self.rest:
+            left = np.concatenate([weights[self.layout.part(t)] for t in self.rest])
+            scores = self._score_rest(codes, left, threads).astype(weights.dtype, copy=False)
+        else:
+            scores = np.zeros((codes.shape[1], *weights.shape[1:]), weights.dtype)
         score_bundles(codes, self._plan(), together, scores, threads)
         return scores
 
@@ -79,7 +88,28 @@ class Bundles:
                 gone = tuple(i for i, n in enumerate(self._along(g, t)) if n == 1 and cells.shape[i] > 1)
                 part = sums[self.layout.part(t)]
                 part[...] = cells.sum(axis=gone, dtype=np.float64).reshape(part.shape)
+        if self.rest:
+            left = self._tally_rest(codes, values, threads)
+            for k, t in enumerate(self.rest):
+                sums[self.layout.part(t)] = left[self._rest.part(k)]
         return sums
+
+    @cached_property
+    def _rest(self) -> Layout:
+        """The layout of the rest."""
+        layout = self.layout
+        scopes, cells = tuple(layout.scopes[t] for t in self.rest), tuple(layout.cells[t] for t in self.rest)
+        return Layout(layout.cards, scopes, cells)
+
+    def _score_rest(self, codes: Codes, weights: Array, threads: int) -> Array:
+        if weights.ndim == 1:
+            return score_codes(codes, self._rest, weights, 0.0, threads)
+        return score_sets(codes, self._rest, weights, threads)
+
+    def _tally_rest(self, codes: Codes, values: Array, threads: int) -> Array:
+        if values.ndim == 1:
+            return tally(codes, values, self._rest, threads)[1]
+        return tally_sets(codes, values, self._rest, threads)
 
     def _shape(self, g: int) -> tuple[int, ...]:
         return tuple(self.layout.cards[f] for f in self.features[g])
@@ -103,10 +133,11 @@ class Bundles:
 
 @lru_cache(maxsize=8)
 def bundles_of(layout: Layout) -> Bundles | None:
-    """Bundles of all tables of a layout; None where some have no cell of their own for each combination."""
-    if not layout.n_tables or not all(c.dense and c.size <= _MOST_CELLS for c in layout.cells):
+    """Bundles of the tables of a layout; None where there is none that can be put into a bundle."""
+    fit = [c.dense and c.size <= _MOST_CELLS for c in layout.cells]
+    left = {t: frozenset(scope) for t, scope in enumerate(layout.scopes) if fit[t]}
+    if not left:
         return None
-    left = {t: frozenset(scope) for t, scope in enumerate(layout.scopes)}
     features, tables = [], []
     while left:
         bundle = _bundle(layout.cards, list(left.values()))
@@ -115,7 +146,7 @@ def bundles_of(layout: Layout) -> Bundles | None:
         tables.append(held)
         for t in held:
             del left[t]
-    return Bundles(layout, tuple(features), tuple(tables))
+    return Bundles(layout, tuple(features), tuple(tables), tuple(t for t, fits in enumerate(fit) if not fits))
 
 
 def _bundle(cards: Sequence[int], scopes: Sequence[frozenset[int]]) -> frozenset[int]:
