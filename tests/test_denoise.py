@@ -18,7 +18,7 @@ from agglearn.field.dependence import Pairs, raked, without_noise
 from agglearn.field.effects import main_effects
 from agglearn.field.layout import Layout
 from agglearn.field.problem import Problem, TableNoise
-from agglearn.field.shrink import shrunk
+from agglearn.field.shrink import shrunk, shrunk_apart
 from agglearn.judge.scores import nllh
 from agglearn.model.fit_report import FitReport
 from agglearn.privacy.binning import private_bins
@@ -96,6 +96,30 @@ def test_differences_that_are_noise_vanish_and_others_stay() -> None:
     # A tenth of the differences is real: an oracle would leave about a tenth of the noise's squares.
     assert np.square(found - truth).mean() < 0.3 * np.square(seen - truth).mean()
     np.testing.assert_array_equal(shrunk(seen, expected, np.zeros(4000)), seen)
+
+
+def test_a_table_of_differences_keeps_them_among_tables_of_noise() -> None:
+    rng = np.random.default_rng(2)
+    sizes = [100] * 40
+    truth = np.zeros(4000)
+    truth[:100] = rng.normal(0, 6, 100)  # all in the first table, hardly above the noise
+    seen, expected, variance = truth + rng.normal(0, 5, 4000), np.full(4000, 100.0), np.full(4000, 25.0)
+    apart, together = shrunk_apart(seen, expected, variance, sizes), shrunk(seen, expected, variance)
+    off = [float(np.square(found - truth)[:100].mean()) for found in (apart, together)]
+    # The best that knows the laws leaves 36·25/(36 + 25) = 14.8 a cell, with a standard error of 2.1.
+    assert off[0] < 14.8 + 3 * 2.1
+    assert off[0] < off[1]
+    assert np.square(apart[100:]).mean() < 0.05 * 25
+    np.testing.assert_array_equal(shrunk_apart(seen, expected, np.zeros(4000), sizes), seen)
+
+
+def test_tables_without_noise_keep_their_differences_among_noisy_ones() -> None:
+    rng = np.random.default_rng(3)
+    seen, variance = rng.normal(0, 5, 60), np.repeat([25.0, 0.0, 25.0], 20)
+    found = shrunk_apart(seen, np.full(60, 100.0), variance, [20, 20, 20])
+    np.testing.assert_array_equal(found[20:40], seen[20:40])
+    assert (np.abs(found[:20]) < np.abs(seen[:20])).all()
+    assert (np.abs(found[40:]) < np.abs(seen[40:])).all()
 
 
 def test_raking_brings_a_table_to_its_margins_and_keeps_its_interaction() -> None:

@@ -57,7 +57,7 @@ def cells(config: Sizes) -> list[Cell]:
 def measure(name: str, epsilon: float, seed: int, config: Sizes) -> Value:
     """Both on one split and budget."""
     parts = sets.split(name, seed, config.part)
-    exact = parts.aggregate(parts.whole, bins=budgets.bins(parts, epsilon))
+    exact = parts.aggregate(parts.whole, bins=budgets.bins(parts, epsilon), tables="pairs")
     schema = exact.schema
     train, test = schema.encode(parts.whole), schema.encode(parts.test)
     y = schema.encode_labels(parts.whole)[0].astype(train.dtype)

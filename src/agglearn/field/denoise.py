@@ -11,9 +11,9 @@ interaction of a pair is much the same in both classes. So, before a fit:
 2. **Pairs of features**: d = n₀ + n₁, all pairs together (:mod:`.dependence`).
 3. **The label in each margin**: r = c − p·d, with noise V₁(1 − p)² + V₀p², all features together, by how they
    depend on each other (:mod:`.effects`). That also says how strong main effects are, for their penalties.
-4. **The label in pairs**: either class is shrunk (:mod:`.shrink`) toward the new d raked to the class's
-   margins, and raked to them again. A record is in one cell, so a difference has (1 − 1/M_f)(1 − 1/M_g) of a
-   cell's noise.
+4. **The label in pairs**: either class is shrunk toward the new d raked to the class's margins, by how much
+   its table shows beside all others (:mod:`.shrink`), and raked to them again. A record is in one cell, so a
+   difference has (1 − 1/M_f)(1 − 1/M_g) of a cell's noise.
 
 As the noise goes to 0 the tables come back as they were.
 
@@ -35,7 +35,7 @@ from agglearn.field.effects import Effects, main_effects
 from agglearn.field.layout import Layout
 from agglearn.field.margins import marginal
 from agglearn.field.problem import Problem, make_problem
-from agglearn.field.shrink import shrunk
+from agglearn.field.shrink import shrunk_apart
 from agglearn.tables.data import AggregatedData
 
 Floats = npt.NDArray[np.float64]
@@ -248,7 +248,7 @@ class _Classes:
             numbers = self._put_back(values, total, margins[y])
             expected = pairs.raked(known, margins[y])
             r = pairs.gathered(numbers) - expected
-            r = shrunk(r, expected, pairs.each(self.variance[y]) * pairs.freedom)
+            r = shrunk_apart(r, expected, pairs.each(self.variance[y]) * pairs.freedom, pairs.sizes)
             told = pairs.raked(np.maximum(expected + r, 0.0), margins[y])
             for t in self._plain:
                 np.maximum(layout.table(numbers, t), 0.0, out=layout.table(numbers, t))

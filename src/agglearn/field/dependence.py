@@ -71,9 +71,13 @@ class Pairs:
 
     def apart(self, values: Floats) -> list[Floats]:
         """Gathered cells, as tables."""
-        sizes = [self.layout.sizes[t] for t in self.tables]
-        parts = np.split(values, np.cumsum(sizes)[:-1]) if sizes else []
+        parts = np.split(values, np.cumsum(self.sizes)[:-1]) if self.tables else []
         return [p.reshape(self.layout.cells[t].shape) for t, p in zip(self.tables, parts, strict=True)]
+
+    @property
+    def sizes(self) -> list[int]:
+        """Cells of each table."""
+        return [self.layout.sizes[t] for t in self.tables]
 
     def each(self, value: Floats) -> Floats:
         """A number of each table of the layout, for each gathered cell."""

@@ -8,9 +8,15 @@ is
     r_k · E[ τ²e^α / (τ²e^α + v_k) | r_k ],
 
 which goes to r_k as the noise goes to 0.
+
+Where differences come from many tables, of which a few have an interaction and most have none
+(:func:`shrunk_apart`), each table has weights of its own. They too are learnt by EM, with
+:data:`_COMMON_CELLS` differences' worth of the weights of all tables added to the table's own.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +27,10 @@ _POWERS = {1.0: range(-6, 13, 2), 2.0: range(-14, 5, 2)}  # of 2, for τ², by �
 _TURNS = 60  # of EM: weights that matter have come to rest long before
 _LEARNT_FROM = 100_000  # differences, evenly chosen: the weights of twenty laws need no more
 _AT_A_TIME = 50_000
+_COMMON_CELLS = 5.0  # what all tables say, beside a table's own differences; 20 gave the same
+_LEARNT_FROM_ONE = 2_000  # differences of one table
 _LEAST = 1e-12
+_NEVER = 1e-300
 
 
 def shrunk(r: Floats, expected: Floats, variance: Floats) -> Floats:
@@ -40,14 +49,39 @@ def estimated(r: Floats, expected: Floats, variance: Floats) -> tuple[Floats, Fl
     left, unsure = r.copy(), np.zeros_like(r)
     for start in range(0, noisy.size, _AT_A_TIME):
         at = noisy[start : start + _AT_A_TIME]
-        spread, held = _laws(e[at]), variance[at, None]
-        likely = _posterior(r[at], spread + held, weights)
-        factor = spread / (spread + held)
-        mean = (likely * factor).sum(axis=1)
-        left[at] = r[at] * mean
-        between = np.maximum((likely * factor**2).sum(axis=1) - mean**2, 0.0)
-        unsure[at] = mean * variance[at] + r[at] ** 2 * between
+        left[at], unsure[at] = _relieved(r[at], e[at], variance[at], weights)
     return left, unsure
+
+
+def shrunk_apart(r: Floats, expected: Floats, variance: Floats, sizes: Sequence[int]) -> Floats:
+    """What is left of each difference, where they come from tables of so many cells, one after the other."""
+    noisy = np.flatnonzero(variance > 0)
+    if not noisy.size:
+        return r.copy()
+    e = np.maximum(expected, _LEAST)
+    chosen = noisy[:: max(1, noisy.size // _LEARNT_FROM)]
+    common = _learn(r[chosen], e[chosen], variance[chosen])
+    left = r.copy()
+    ends = np.searchsorted(noisy, np.cumsum(sizes))
+    for own in np.split(noisy, ends[:-1]):
+        if not own.size:
+            continue
+        some = own[:: max(1, own.size // _LEARNT_FROM_ONE)]
+        weights = _learn_beside(r[some], e[some], variance[some], common)
+        for start in range(0, own.size, _AT_A_TIME):
+            at = own[start : start + _AT_A_TIME]
+            left[at] = _relieved(r[at], e[at], variance[at], weights)[0]
+    return left
+
+
+def _relieved(r: Floats, e: Floats, variance: Floats, weights: Floats) -> tuple[Floats, Floats]:
+    """The mean and the variance of what is more than noise, by the weights of the laws."""
+    spread, held = _laws(e), variance[:, None]
+    likely = _posterior(r, spread + held, weights)
+    factor = spread / (spread + held)
+    mean = (likely * factor).sum(axis=1)
+    between = np.maximum((likely * factor**2).sum(axis=1) - mean**2, 0.0)
+    return r * mean, mean * variance + r**2 * between
 
 
 def _laws(e: Floats) -> Floats:
@@ -62,6 +96,19 @@ def _learn(r: Floats, e: Floats, variance: Floats) -> Floats:
     weights = np.full(total.shape[1], 1 / total.shape[1])
     for _ in range(_TURNS):
         weights = _posterior(r, total, weights).mean(axis=0)
+    return weights
+
+
+def _learn_beside(r: Floats, e: Floats, variance: Floats, common: Floats) -> Floats:
+    """Weights of one table, beside those of all."""
+    total = _laws(e) + variance[:, None]
+    log = -0.5 * (np.log(total) + r[:, None] ** 2 / total)
+    likelihood = np.exp(log - log.max(axis=1, keepdims=True))
+    weights = common
+    for _ in range(_TURNS):
+        likely = likelihood * weights
+        likely /= np.maximum(likely.sum(axis=1, keepdims=True), _NEVER)
+        weights = (likely.sum(axis=0) + _COMMON_CELLS * common) / (r.size + _COMMON_CELLS)
     return weights
 
 
