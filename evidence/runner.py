@@ -80,7 +80,10 @@ class Results(Mapping[str, Value]):
         self._folder.mkdir(parents=True, exist_ok=True)
         document = {"settings": cell.settings, "seconds": round(seconds, 3), "found": found}
         part = self._folder / f"{cell.name}.part"
-        part.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        text = json.dumps(document, indent=1, ensure_ascii=False) + "\n"
+        part.write_bytes(
+            text.encode("utf-8", "backslashreplace")
+        )  # half a character becomes its escape in JSON
         os.replace(part, self._folder / f"{cell.name}.json")
 
     def _document(self, name: str) -> Value:

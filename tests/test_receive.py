@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import agglearn
 from agglearn.aggregation.api import aggregate
 from agglearn.datasets.simulate import write_adkdd_like
 from agglearn.errors import AgglearnError, InputError, TableError, TooLargeError
@@ -27,6 +28,7 @@ from agglearn.tables.check import check
 from agglearn.tables.data import AggregatedData
 from agglearn.tables.format import save
 from agglearn.tables.noise import Noise
+from agglearn.tables.table import Table
 
 TOY = {
     "x1,x2": "x1,x2,count,y\n1,A,1,0\n1,B,2,1\n2,A,1,1\n2,B,1,1\n",
@@ -560,3 +562,17 @@ def test_pairs_of_a_feature_without_singles_are_refused(write: Callable[..., Pat
     files = [write("singles.csv", HEADER + "1,0,5,1,0\n"), write("pairs.csv", pairs)]
     with pytest.raises(InputError, match=r"pairs\.csv has tables of 'hash_1'"):
         receive_adkdd(files)
+
+
+@pytest.mark.parametrize("number", ["1e300", "-1e19", str(2**64)])
+def test_a_number_that_no_count_can_be_is_refused(
+    write: Callable[..., Path], tmp_path: Path, number: str
+) -> None:
+    path = write("toy.csv", f"x1,x2,count,y\n1,A,1,0\n1,B,{number},1\n")
+    with pytest.raises(InputError, match=r"'count' has .* in row 2, where a number up to 2⁶³ is needed"):
+        receive_tables([path], label="y")
+    table = Table(("x1",), np.array([1.0, float(number)]), np.array([[0.0, 1.0]]))
+    schema = Schema((Categorical(name="x1", values=("a", "b"), missing=False),), (Label("y"),))
+    save(AggregatedData(schema, {("x1",): table}, 2, (1,)), tmp_path / "forged.agg")
+    with pytest.raises(AgglearnError, match="must have no number beyond"):
+        agglearn.load(tmp_path / "forged.agg")

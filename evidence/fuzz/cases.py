@@ -129,7 +129,8 @@ def _left(case: Case, outcome: Outcome) -> list[str]:
     # Tables and models are written whole, as the output that was named, or not at all.
     named = {value for name, value in pairwise(case.args) if name == "-o"}
     changed = [n for n in sorted({*case.before, *after}) if after.get(n) != case.before.get(n)]
-    inside = [n for n in changed if _OURS.match(n) and n.partition("/")[0] not in named]
+    ours = {n.partition("/")[0] for n in case.before if _OURS.match(n)} - named
+    inside = [n for n in changed if _OURS.match(n) and n.partition("/")[0] in ours]
     faults += [f"changed {inside[0]}"] if inside else []
     outside = [path.name for path in case.folder.parent.iterdir() if path != case.folder]
     return faults + ([f"left {outside[0]} outside"] if outside else [])

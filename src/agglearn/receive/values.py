@@ -22,7 +22,7 @@ from agglearn.schema.columns import as_numbers, as_text, distinct, one_array
 from agglearn.schema.features import MAX_MODALITIES, Feature
 from agglearn.schema.rules import Codes, code_type
 from agglearn.schema.schema import Schema
-from agglearn.tables.table import Array, Scope
+from agglearn.tables.table import LARGEST, Array, Scope
 
 MOST_VALUES = MAX_MODALITIES - 2
 """Of a feature, besides one for the rarer and one for the missing."""
@@ -39,13 +39,13 @@ def read_numbers(column: Any, name: str, path: Path, rows_before: int) -> Array:
     if pa.types.is_integer(array.type) and not array.null_count:
         return np.asarray(array.cast(pa.int64()).to_numpy())
     numbers, bad = as_numbers(array)
-    wrong = np.flatnonzero(bad | ~np.isfinite(numbers))
+    wrong = np.flatnonzero(bad | ~(np.abs(numbers) <= LARGEST))
     if len(wrong):
         row = int(wrong[0])
         text = as_text(one_array(column).slice(row, 1))[0].as_py()
         raise InputError(
             f"{path}: column {name!r} has {'no value' if not text else repr(text)} in row "
-            f"{rows_before + row + 1}, where a number is needed"
+            f"{rows_before + row + 1}, where a number{'' if bad[row] else ' up to 2⁶³'} is needed"
         )
     whole = (numbers == np.floor(numbers)) & (np.abs(numbers) < _LARGEST_EXACT_FLOAT)
     return numbers.astype(np.int64) if whole.all() else numbers

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import fields
-from math import isfinite
+from math import inf, isfinite
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -99,13 +99,15 @@ def number(value: Any, what: str) -> float:
 
 
 def finite_array(
-    array: npt.NDArray[Any], what: str, shape: Sequence[int], kinds: str = "f"
+    array: npt.NDArray[Any], what: str, shape: Sequence[int], kinds: str = "f", most: float = inf
 ) -> npt.NDArray[Any]:
-    """An array of finite numbers of this shape."""
+    """An array of finite numbers of this shape, no larger than the most."""
     import numpy as np  # not above: the command line reads bounds here before it loads anything heavy
 
     if array.dtype.kind not in kinds or array.shape != tuple(shape):
         raise ValueError(f"{what} must have {' × '.join(f'{n:,}' for n in shape)} numbers")
     if not np.isfinite(array).all():
         raise ValueError(f"{what} must be finite numbers")
+    if array.size and max(array.max(), -array.min()) > most:
+        raise ValueError(f"{what} must have no number beyond {most:,.15g}")
     return array

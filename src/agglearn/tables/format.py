@@ -41,7 +41,7 @@ from agglearn.tables.ledger import Part
 from agglearn.tables.noise import Noise
 from agglearn.tables.promise import Promise
 from agglearn.tables.scopes import shape_of
-from agglearn.tables.table import Scope, Table
+from agglearn.tables.table import LARGEST, Scope, Table
 
 FORMAT = "agglearn.tables"
 VERSION = 1
@@ -271,7 +271,7 @@ def _read_table(file: Any, entry: Mapping[str, Any], kind: Cells, schema: Schema
     numbers: npt.NDArray[Any] = np.zeros((1 + len(columns["sums"]), kind.size), dtype)
     for row, name in zip(numbers, [columns["count"], *columns["sums"]], strict=True):
         written = to_numpy(rows[name])
-        row[cells] = finite_array(written, f"column {name!r}", cells.shape, kinds)
+        row[cells] = finite_array(written, f"column {name!r}", cells.shape, kinds, LARGEST)
     variances = None
     for name in _variance_column(columns):
         variances = np.zeros(kind.size)

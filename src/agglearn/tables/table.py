@@ -25,6 +25,9 @@ from agglearn.tables.noise import Moments, Noise, noise_of_sum
 Array: TypeAlias = npt.NDArray[Any]  # int64 where exact, float64 where noisy
 Scope: TypeAlias = tuple[str, ...]
 
+LARGEST = 2.0**63
+"""What no number in a table is beyond, whole or not: products of larger ones run over."""
+
 _AS_COUNTED = DenseCells(())  # no table is without features
 
 

@@ -240,5 +240,6 @@ def _one_of(settings: object, name: str, allowed: tuple[str, ...]) -> None:
 
 def _at_least(settings: object, name: str, least: float) -> None:
     value = getattr(settings, name)
-    if not (isfinite(value) and value >= least):
+    finite = isinstance(value, int) or isfinite(value)  # a whole number may be beyond all floats
+    if not (finite and value >= least):
         raise InputError(f"{option(name)} {value} must be at least {least:g}")
