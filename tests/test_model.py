@@ -365,7 +365,8 @@ def test_the_record_of_the_first_version_is_whole_and_its_settings_nested(first:
     # It found one penalty for all tables, X followed the weights at once, and it had no other way.
     simple: dict[str, Any] = {"law": "one", "momentum": 0.0, "lag": 1.0, "levels": False, "groups": False}
     simple["first_step_mu"] = told["step_mu"]
-    assert nested["training"] == {**told, "prior": "single", "strength": 1.0, **simple}
+    usual = {"prior": "single", "strength": 1.0, "rest": TrainingSettings.rest}
+    assert nested["training"] == {**told, **usual, **simple}
     assert record.penalties.tolist() == [summary["lambda_theta"]] * len(manifest["tables"])
     assert (record.settings.training.growth, record.settings.training.start) == (1, "independent")
     same = ("iterations", "chains", "lambda_theta", "lambda_mu", "stopped_because", "steps_halved", "tables")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -306,6 +307,25 @@ def test_no_output_goes_into_tables_or_a_model(args: str, work: Path, run_cli: C
     assert (run.code, "name another output" in run.err) == (2, True)
     for name in ("a.agg", "a.model"):
         agglearn.load(name)
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        "predict a.model a.csv -o",
+        "sample a.model -n 5 -o",
+        "export a.model --format json -o",
+        "aggregate a.csv --label y -o",
+    ],
+)
+def test_what_is_no_file_is_not_replaced_by_one(args: str, work: Path, run_cli: Cli) -> None:
+    """By root `-o /dev/null` put a file in the device's place."""
+    os.mkfifo("pipe.csv")
+    Path("link.csv").symlink_to("pipe.csv")
+    for name in ("pipe.csv", "link.csv"):
+        run = run_cli(*args.split(), name)
+        assert (run.code, ".csv" in run.err) == (2, True)
+        assert stat.S_ISFIFO(os.stat("pipe.csv").st_mode)
 
 
 @pytest.mark.parametrize("again", ["a.csv", "./a.csv", "link.csv"])

@@ -187,8 +187,9 @@ def test_steps_that_are_too_long_are_noticed_and_shortened() -> None:
     history = run.state.history
     assert run.state.step_scale < 1
     assert history[-1].step_mu < history[0].step_mu
-    worst = max(entry.misfit_d + entry.misfit_c for entry in history)
-    assert history[-1].misfit_d + history[-1].misfit_c < 0.6 * worst
+    misfits = [entry.misfit_d + entry.misfit_c for entry in history]
+    # The mean of thirty: with steps that are still long, misfits of single iterations are far apart.
+    assert np.mean(misfits[-30:]) < 0.6 * max(misfits)
 
 
 def test_history_tells_misfit_gradients_steps_and_time_of_every_iteration() -> None:

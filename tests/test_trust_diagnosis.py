@@ -31,6 +31,7 @@ from tests.conftest import Cli
 from tests.fields import KnownField, columns, random_field, with_noise
 
 CARDS = (3, 4, 2, 5)
+ALONE = TrainingSettings(groups=False)  # features are redrawn one at a time
 Floats = npt.NDArray[np.float64]
 
 
@@ -210,7 +211,7 @@ def test_chains_that_cannot_move_are_noise_and_not_misfit() -> None:
     a, b = rng.integers(0, 12, 20_000), rng.integers(0, 6, 20_000)
     y = rng.random(20_000) < 0.2 + 0.05 * b
     tables = tables_of(pa.table({"a": a, "again": a, "b": b, "y": y.astype(int)}))
-    model = fit(tables, FitSettings(chains=2000, lambda_theta=4.0))
+    model = fit(tables, FitSettings(chains=2000, lambda_theta=4.0, training=ALONE))
     found = diagnose(model, tables)
     slow = {m.name: m for m in found.mixing.features}
     assert slow["a"].draws == slow["again"].draws == 500  # a quarter of the chains, as the fit began
@@ -218,6 +219,17 @@ def test_chains_that_cannot_move_are_noise_and_not_misfit() -> None:
     # Counted by 500 draws, a table of 20,000 records is off by √40 of its own standard errors.
     assert max(m.z_records for m in found.misfit) < 2
     assert any("of features that nearly determine one another" in warning.text for warning in found.warnings)
+
+
+def test_features_that_are_the_same_move_together() -> None:
+    rng = np.random.default_rng(0)
+    a, b = rng.integers(0, 12, 20_000), rng.integers(0, 6, 20_000)
+    y = rng.random(20_000) < 0.2 + 0.05 * b
+    tables = tables_of(pa.table({"a": a, "again": a, "b": b, "y": y.astype(int)}))
+    found = diagnose(fit(tables, FitSettings(chains=2000, lambda_theta=4.0)), tables)
+    # 48 sweeps of 2,000 chains; alone each chain was one draw at most.
+    assert all(memory.draws > 20_000 for memory in found.mixing.features)
+    assert not any("determine one another" in warning.text for warning in found.warnings)
 
 
 def test_chains_are_counted_whole(pairwise: tuple[Model, AggregatedData]) -> None:
@@ -290,7 +302,7 @@ def test_the_chains_forget_as_the_matrix_of_a_sweep_says(copied: float) -> None:
     b = np.where(rng.random(20_000) < copied, a, rng.integers(0, 3, 20_000))
     y = rng.random(20_000) < 0.1 + 0.3 * a
     tables = tables_of(pa.table({"a": a, "b": b, "y": y.astype(int)}))
-    model = fit(tables, FitSettings(lambda_theta=1.0))
+    model = fit(tables, FitSettings(lambda_theta=1.0, training=ALONE))
     found = diagnose(model, tables).mixing
     expected = exact_time(model)
     assert found.score.time == pytest.approx(expected, rel=0.1)

@@ -210,6 +210,10 @@ def new_file(target: Path) -> Iterator[Path]:
                 raise StoreError(f"{target} would be a file within {above}: name another output")
         if target.is_dir():
             raise StoreError(f"{target} is a folder: name a file")
+        if (
+            target.exists() and not target.is_file()
+        ):  # what stands there would be gone, /dev/null for everyone
+            raise StoreError(f"{target} is a device or a pipe: name a file")
         _sweep_leftovers(target)
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
