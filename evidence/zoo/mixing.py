@@ -63,7 +63,7 @@ def measure(name: str, seed: int, config: Sizes) -> Value:
 
 
 def _watched(model: Model, tables: Problem) -> Value:
-    mixing = watch(model, tables, [], 0, THREADS).mixing
+    mixing = watch(model, tables, [tables.layout], 0, THREADS).mixing
     engine = moving(model, tables, threads=THREADS)
     engine.sweep(model.field, 0)
     began = time.perf_counter()

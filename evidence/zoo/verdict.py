@@ -50,8 +50,7 @@ class Zoo(Subject):
             + ", ".join(
                 f"{model} {value['nllh']:.4f}"
                 + (f" ({value['seconds']:.1f} s)" if "seconds" in value else "")
-                for model, value in found.items()
-                if isinstance(value, dict)
+                for model, value in _models(found).items()
             )
             for cell, found in results.items()
         ]
@@ -82,10 +81,14 @@ def collected(stored: Mapping[str, Results]) -> dict[str, Models]:
                 continue
             models = found.setdefault(name, {})
             size = {key: value for key, value in values.items() if not isinstance(value, dict)}
-            for model, value in values.items():
-                if isinstance(value, dict):
-                    models.setdefault(model, {})[int(seed)] = {**size, **value}
+            for model, value in _models(values).items():
+                models.setdefault(model, {})[int(seed)] = {**size, **value}
     return {name: found[name] for name in SETS if name in found}
+
+
+def _models(found: Value) -> dict[str, Value]:
+    """The models among what a cell found."""
+    return {model: value for model, value in found.items() if isinstance(value, dict) and "nllh" in value}
 
 
 def _paired(models: Models, one: str, other: str, key: str = "nllh") -> list[float]:
