@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from functools import partial
 from pathlib import Path
 
 import agglearn
@@ -35,14 +34,7 @@ _LOOK_EVERY = 10  # iterations
 
 def cells(config: Sizes) -> list[Cell]:
     """A cell for each data set and split."""
-    return [
-        Cell(
-            stem,
-            {**sets.settings(name, seed, config), "fit": FitSettings().to_json()},
-            partial(measure, name, seed, config),
-        )
-        for stem, name, seed in sets.runs(config)
-    ]
+    return sets.fitted(config, measure)
 
 
 def measure(name: str, seed: int, config: Sizes) -> Value:

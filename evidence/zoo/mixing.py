@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +19,6 @@ from agglearn.field.problem import Problem
 from agglearn.model.draw import moving
 from agglearn.model.model import Model
 from agglearn.train.mains import with_mains
-from agglearn.train.settings import FitSettings
 from agglearn.trust.mixing import watch
 from evidence.page import table
 from evidence.runner import Cell, Results, Value
@@ -35,14 +33,7 @@ _TIMED = 10  # sweeps
 
 def cells(config: Sizes) -> list[Cell]:
     """A cell for each data set."""
-    return [
-        Cell(
-            stem,
-            {**sets.settings(name, seed, config), "fit": FitSettings().to_json()},
-            partial(measure, name, seed, config),
-        )
-        for stem, name, seed in sets.runs(config)
-    ]
+    return sets.fitted(config, measure)
 
 
 def measure(name: str, seed: int, config: Sizes) -> Value:

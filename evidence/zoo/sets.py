@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -30,7 +30,8 @@ from agglearn.records.split import assign
 from agglearn.schema.features import Codes
 from agglearn.schema.schema import Schema
 from agglearn.tables.data import AggregatedData
-from evidence.runner import Value
+from agglearn.train.settings import FitSettings
+from evidence.runner import Cell, Value
 from evidence.splits import HeldOut
 
 _VALID_SHARE = 1 / 5  # of the training records
@@ -112,6 +113,15 @@ def settings(name: str, seed: int, config: Sizes) -> Value:
         "features": config.features,
         "coding": asdict(Coding()),
     }
+
+
+def fitted(config: Sizes, measure: Callable[[str, int, Sizes], Value]) -> list[Cell]:
+    """A cell for each data set and split, which rests on how a field is fitted by default."""
+    fit = FitSettings().to_json()
+    return [
+        Cell(stem, {**settings(name, seed, config), "fit": fit}, partial(measure, name, seed, config))
+        for stem, name, seed in runs(config)
+    ]
 
 
 @dataclass(frozen=True, eq=False)
