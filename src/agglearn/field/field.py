@@ -44,9 +44,10 @@ class Field:
         """φ(x)·θ + θ₀ of coded records (a row per feature); unknown values add nothing."""
         return score_codes(codes, self.layout, self.theta, self.intercept, threads)
 
-    def rounded(self) -> Rounded:
-        """The same field as chains see it."""
-        return Rounded(self.layout, rounded(self.mu), rounded(self.theta), self.intercept, self.apart)
+    def rounded(self, mu: Singles | None = None) -> Rounded:
+        """The same field as chains see it; with its μ, where that has been rounded already."""
+        mu = rounded(self.mu) if mu is None else mu
+        return Rounded(self.layout, mu, rounded(self.theta), self.intercept, self.apart)
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +69,6 @@ class Rounded:
         """φ(x)·θ + θ₀ of coded records, summed in 64 bits."""
         return score_codes(codes, self.layout, self.theta, self.intercept, threads)
 
-    def rounded(self) -> Rounded:
+    def rounded(self, mu: Singles | None = None) -> Rounded:
         """This field."""
         return self

@@ -117,7 +117,7 @@ class Move(NamedTuple):
     ) -> Move:
         """The move of an engine that was asked for these; ``share`` sends vectors to the executors."""
         followed = (law or field).rounded()
-        third = () if law is None else (field.rounded().theta,)
+        third = () if law is None else (field.rounded(followed.mu).theta,)
         weights = share(*map(folded, (followed.mu, followed.theta, *third)))
         return cls(
             iteration,

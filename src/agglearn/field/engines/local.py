@@ -181,10 +181,13 @@ class LocalEngine:
 
     def count(self, field: Field | Rounded, iteration: int, law: Field | Rounded | None = None) -> Counts:
         """Move the chains one sweep at these weights (or a law's), then count them."""
-        p, moves = self._sweep((law or field).rounded(), iteration)
+        seen = (law or field).rounded()
+        p, moves = self._sweep(seen, iteration)
         labels = self._labels
-        if law is not None:
-            p, labels = self._new_labels(field.rounded(), iteration, Stream.TALLIED_LABELS)
+        if law is not None:  # which has the same μ
+            seen = field.rounded(seen.mu)
+            p, labels = self._new_labels(seen, iteration, Stream.TALLIED_LABELS)
+        del seen  # two numbers a cell: the tallies are to have room
         spread = None
         if self.marginal_label:
             spread = float((np.rint(p * (1 - p) / UNIT) * UNIT).sum())
@@ -346,7 +349,7 @@ def memory_needed(
     codes = np.dtype(code_type(max(layout.cards, default=0))).itemsize
     # codes and a copy of them where they are read; number; label; score
     chains = n_chains * (2 * codes * layout.n_features + 8 + 1 + 8)
-    expectation = 2 * 8 * layout.n_cells
+    expectation = 2 * 8 * layout.n_cells  # before that, rounded weights, and those of either label
     scratch = thread_count(threads) * scratch_needed(layout, proposals_per_feature)
     return weights + chains + expectation + scratch
 
