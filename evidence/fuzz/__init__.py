@@ -70,7 +70,8 @@ Found by these cases and by hand, and mended:
 - 10,000 columns were compared with one another, by name, before they were refused;
 - `-o /dev/null`, by root, put a file in the device's place, for everyone: devices and pipes are no outputs;
 - forged numbers as large as 10³⁰⁰ in noisy tables were a traceback in `denoise`: none may be beyond 2⁶³;
-- a whole number of 400 digits as `compare --chains` was a traceback.
+- whole numbers beyond all others as `compare --chains` or `--random-round`, and half a character as
+  `schema edit --positive`, were tracebacks.
 
 A truncated `.csv.gz` did not end once in 60 s, on a machine with 160 processes at work. The same command
 ended in 2,000 forked runs and 150 new interpreters, the slowest after 1.7 s: it was that machine. A case now

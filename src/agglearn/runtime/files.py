@@ -228,8 +228,13 @@ def new_file(target: Path) -> Iterator[Path]:
 
 def write_text(target: Path, text: str) -> None:
     """Write a text file atomically."""
+    try:
+        data = text.encode()
+    except UnicodeEncodeError as error:
+        odd = text[error.start : error.end]
+        raise InputError(f"{target}: {odd!r} is no character that a file can hold") from None
     with new_file(target) as work:
-        work.write_text(text, encoding="utf-8")
+        work.write_bytes(data)
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -36,6 +36,7 @@ def with_keywords(options: _Options, keywords: Mapping[str, Any], caller: str) -
     return replace(options, **keywords)
 
 
+_MOST_COUNT = 10**15  # of anything that is counted
 BOUNDS: dict[str, tuple[float, float]] = {
     "bins": (2, 65_000),
     "cells": (1, 1e12),
@@ -83,6 +84,10 @@ def at_least(least: int, what: str = "few", **values: int | None) -> None:
     for name, value in values.items():
         if value is not None and value < least:
             raise InputError(f"{option(name, _shortened(str(value)))} is too {what}: {least} is the least")
+        if value is not None and value > _MOST_COUNT:
+            raise InputError(
+                f"{option(name, _shortened(str(value)))} is out of bounds: at most {_MOST_COUNT:,}"
+            )
 
 
 def as_names(names: str | Iterable[str]) -> tuple[str, ...]:
