@@ -3,8 +3,8 @@ line in a process of its own (one in fifty a new interpreter, the others forked 
 libraries), in a fresh folder, told by `AGGLEARN_MEMORY` that it may take 600 MB. It has failed if it prints a
 traceback, ends with another code than 0 or 2 (or the signal's, where one was sent), leaves something
 half-written, touches any file though it exits with 2, says nothing about a mistake, takes more memory than it
-was told, or does not end. Where something was found, the 250 cases around it were run again once it was mended.
-What was run:
+was told, or does not end. Where something was found, the 250 cases around it were run again once it was
+mended. What was run:
 
 - *folders*: tables, models, checkpoints and schemas with a byte, a file or a word changed, most of them with
   their checksums made to fit;
