@@ -130,8 +130,10 @@ def _written(
             above = parents[f] if f in laws else _NOBODY
             parent.append(above)
             row.append(place.get(above, above))
-            alone = np.maximum(single(layout, d, f)[0], 0.0)[None, :]
-            written.append(laws[f] if f in laws else _given(alone))
+            if f in laws:
+                written.append(laws[f])
+            else:
+                written.append(_given(np.maximum(single(layout, d, f)[0], 0.0)[None, :]))
         for t, scope in enumerate(layout.scopes):
             if not place.keys().isdisjoint(scope):
                 table.append(t)
@@ -187,4 +189,4 @@ def _shared(counts: Floats) -> float:
 def _downwards(n_features: int, edges: Sequence[tuple[int, int]]) -> list[int]:
     """All features, parents before their children."""
     children = [child for _, child in edges]
-    return [f for f in range(n_features) if f not in set(children)] + children
+    return [*sorted(set(range(n_features)) - set(children)), *children]

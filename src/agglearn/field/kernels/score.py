@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
-from agglearn.field.kernels.lists import Lists, lists_of
+from agglearn.field.kernels.lists import Lists, find_listed, lists_of
 from agglearn.field.layout import Layout
 from agglearn.runtime.compiled import njit
 from agglearn.runtime.threads import in_threads
@@ -229,8 +229,6 @@ def cell_of(codes, i, tables, t, rows, first):  # type: ignore[no-untyped-def]
     slots = tables.lists.size[t]
     if slots:
         rest = tables.offsets[t + 1] - tables.offsets[t] - np.uint64(1)
-        start = tables.lists.start[t]
-        if tables.lists.marked[t]:
-            return look_at_marks(tables.lists.keys, start, cell, rest)
-        return look_up(tables.lists.keys, tables.lists.cells, start, slots, cell, rest)
+        lists = tables.lists
+        return find_listed(lists.keys, lists.cells, lists.marked[t], lists.start[t], slots, cell, rest)
     return bucket(cell, hash_size) if hash_size else cell
