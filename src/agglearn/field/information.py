@@ -145,5 +145,5 @@ class Information:
         if self._shared is None or not np.array_equal(self._shared[0], precision):
             ends = np.append(self.diagonal(), self.total)
             every = np.broadcast_to(precision, self.diagonal().shape)
-            self._shared = precision, Shared(self.population, self._weights, ends, every)
+            self._shared = precision, Shared(self.population, self._variance, ends, every)
         return self._shared[1]

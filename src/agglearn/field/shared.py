@@ -39,7 +39,8 @@ class Shared:
     Parameters
     ----------
     population, variance
-        The law of X, and n·p(1 − p) of each member, as a set of one column.
+        The law of X, and n·p(1 − p) of each member, in double precision: sums over many records that are off
+        by a millionth leave G not quite positive.
     diagonal
         Of I, cell by cell, and for the intercept.
     precision
@@ -125,7 +126,7 @@ def _main_information(
     if not scopes:
         return g
     pairs = Layout.plain(cards, scopes)
-    told = population.over(pairs).cells(variance)[:, 0].astype(np.float64)
+    told = np.asarray(population.over(pairs).cells(variance), np.float64)
     for t, scope in enumerate(scopes):
         part = pairs.table(told, t)
         a = slice(first[scope[0]], first[scope[0]] + cards[scope[0]])
