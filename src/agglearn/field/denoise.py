@@ -35,7 +35,7 @@ from agglearn.field.effects import Effects, main_effects
 from agglearn.field.layout import Layout
 from agglearn.field.margins import marginal
 from agglearn.field.problem import Problem, make_problem
-from agglearn.field.shrink import shrunk_apart
+from agglearn.field.shrink import shrunk
 from agglearn.tables.data import AggregatedData
 
 Floats = npt.NDArray[np.float64]
@@ -248,7 +248,7 @@ class _Classes:
             numbers = self._put_back(values, total, margins[y])
             expected = pairs.raked(known, margins[y])
             r = pairs.gathered(numbers) - expected
-            r = shrunk_apart(r, expected, pairs.each(self.variance[y]) * pairs.freedom, pairs.sizes)
+            r, _ = shrunk(r, expected, pairs.each(self.variance[y]) * pairs.freedom, pairs.sizes)
             told = pairs.raked(np.maximum(expected + r, 0.0), margins[y])
             for t in self._plain:
                 np.maximum(layout.table(numbers, t), 0.0, out=layout.table(numbers, t))
