@@ -17,9 +17,9 @@ many pairs at once, while the noise of one table says nothing of another. So, fr
 
 Squared distances from the exact tables of 80 % of the training records, each over the records of the cell and
 one more, were thousands a table (1 alone, 2 alone, both): Adult 2.1, 1.5, 1.4, Bank 3.1, 2.8, 2.0, credit
-1.4, 1.9, 1.4 and a simulated log 3.5, 1.6, 1.7 at ε = 1.25; Adult 0.64, 0.61, 0.54, Bank 0.64, 0.58, 0.41, credit
-0.58, 0.75, 0.55 and the log 0.68, 0.58, 0.55 at 3.75. By laws about what is expected only, the same for all
-tables, 1 left 3.0, 7.5 and 1.8 of Adult, Bank and credit at 1.25.
+1.4, 1.9, 1.4 and a simulated log 3.5, 1.6, 1.7 at ε = 1.25; Adult 0.64, 0.61, 0.54, Bank 0.64, 0.58, 0.41,
+credit 0.58, 0.75, 0.55 and the log 0.68, 0.58, 0.55 at 3.75. By laws about what is expected only, the same
+for all tables, 1 left 3.0, 7.5 and 1.8 of Adult, Bank and credit at 1.25.
 """
 
 from __future__ import annotations
