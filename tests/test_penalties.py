@@ -156,6 +156,16 @@ def test_a_table_without_any_effect_has_its_determined_weights_times_the_usual_p
     np.testing.assert_allclose(np.exp(np.log(penalties).mean()), common, rtol=1e-3)
 
 
+def test_a_cell_tells_of_its_weight_by_what_all_other_cells_leave_of_the_label() -> None:
+    layout = Layout.plain((4, 5), [(0, 1)])
+    d = np.full(layout.n_cells, 40.0)
+    problem = Problem(layout, d, d / 2, 800.0, 400.0)
+    weights = iterates(problem, np.ones(layout.n_cells), 0.5, 4.0)
+    # By hand: h = 0.3·40/4 = 3 in each of 20 cells, x = 3/(3 + 8), and with κ = 2 each counts x/(1 + x).
+    assert weigh(problem, weights, 1.0, left=0.3).gamma[0] == pytest.approx(20 * 3 / 11)
+    assert weigh(problem, weights, 2.0, left=0.3).gamma[0] == pytest.approx(20 * 3 / 14)
+
+
 def test_a_heavier_penalty_moves_weights_to_where_their_own_cell_would_have_them() -> None:
     layout = Layout.plain((2, 2), [(0, 1)])
     problem = Problem(layout, np.full(4, 40.0), np.full(4, 20.0), 160.0, 80.0)

@@ -7,7 +7,13 @@ penalty for all is too light for the former and too heavy for the latter.
 **Rule.** Given weights fitted with penalties ρ, the evidence of s_t is greatest where ‖θ_t‖² = γ_t·s_t, with
 γ_t the number of the table's weights that the data determine. As in :mod:`.penalty`
 
-    γ_t = Σ_k x_k/(1 + (κ − 1)x_k),   x_k = h_k/(h_k + ρ_k),   h_k = d_k·p̂_k(1 − p̂_k),
+    γ_t = Σ_k x_k/(1 + (κ − 1)x_k),   x_k = h_k/(h_k + ρ_k),   h_k = v·d_k·p̂_k(1 − p̂_k),
+
+v = E[p(1 − p)]/q(1 − q) being what x leaves of the label's variance: a record tells of a weight by what its
+other cells leave open. With v = 1 γ_t came out too large, and weights of sharp labels were held back: on
+validation records of three splits Bank had 0.4914, 0.4702, 0.4945, and has 0.4928, 0.4747, 0.4980. Where X
+stands apart from the label (:mod:`.law`) v = 1: the chance of its records then is noise in c, which
+d·p̂(1 − p̂) holds as well (nursery 0.827 with that, 0.821 without).
 
 κ = √max(1, T/30) for T tables of two or more features: the posterior variance of a weight is larger than
 1/(h + ρ), because other tables can stand in for it. Those of main effects have κ = 1: the others are held far
@@ -184,13 +190,13 @@ def overlap_of_steps(problem: Problem, weights: Iterates, noise: float = 1.0) ->
     return min(noise * float(problem.d @ shares) / problem.rows, problem.layout.own[0])
 
 
-def weigh(problem: Problem, weights: Iterates, kappa: float) -> Evidence:
-    """The evidence of each table."""
+def weigh(problem: Problem, weights: Iterates, kappa: float, left: float = 1.0) -> Evidence:
+    """The evidence of each table; ``left`` is v, the share of the label's variance that x leaves."""
     gamma, squares = np.zeros(problem.layout.n_tables), np.zeros(problem.layout.n_tables)
     runs = weights.d_run, weights.c_run
     away = weights.theta_mean - weights.prior if weights.prior.size else weights.theta_mean
     kappas = np.where(_is_main(problem.layout), 1.0, kappa)
-    _weigh(problem.layout.offsets, problem.d, *runs, away, weights.precision, kappas, gamma, squares)
+    _weigh(problem.layout.offsets, problem.d, *runs, away, weights.precision, kappas, left, gamma, squares)
     return Evidence(gamma, squares)
 
 
@@ -247,11 +253,11 @@ def _information(d, d_run, c_run):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True)
-def _weigh(offsets, d, d_run, c_run, theta, precision, kappa, gamma, squares):  # type: ignore[no-untyped-def]
+def _weigh(offsets, d, d_run, c_run, theta, precision, kappa, left, gamma, squares):  # type: ignore[no-untyped-def]
     for t in range(gamma.size):
         for k in range(offsets[t], offsets[t + 1]):
             squares[t] += theta[k] * theta[k]
-            information = _information(d[k], d_run[k], c_run[k])
+            information = left * _information(d[k], d_run[k], c_run[k])
             if information > 0.0:
                 determined = information / (information + precision[k])
                 gamma[t] += determined / (1.0 + (kappa[t] - 1.0) * determined)

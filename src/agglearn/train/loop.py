@@ -57,7 +57,7 @@ from agglearn.train.mains import wants_mains, with_mains
 from agglearn.train.penalty import chain_noise, first_lambda, next_lambda, overlap
 from agglearn.train.settings import FitSettings
 from agglearn.train.state import FitState, Iterates, Iteration, Warm
-from agglearn.train.step import StepInfo, StepSettings, step
+from agglearn.train.step import StepInfo, StepSettings, share_given_x, step
 
 Floats = npt.NDArray[np.float64]
 
@@ -229,7 +229,7 @@ def iterate(
         del expected  # two numbers a cell: the next sweep is to have room for its own
         if state.iteration >= settings.iterations:
             state.stopped_because = "iterations"
-        _find_penalties(problem, settings, state, n_chains)
+        _find_penalties(problem, settings, state, n_chains, spread)
         if state.iteration % _CHECK_EVERY == 0:
             _look_at_predictions(engine, problem, settings, state, n_chains, spread)
         yield state
@@ -248,14 +248,17 @@ def advance(
     return train(engine, mu0, problem, settings, state, threads)
 
 
-def _find_penalties(problem: Problem, settings: FitSettings, state: FitState, n_chains: int) -> None:
+def _find_penalties(
+    problem: Problem, settings: FitSettings, state: FitState, n_chains: int, spread: float | None
+) -> None:
     """Find the penalties anew, where they are to be found and it is time to."""
     if settings.fixed_theta is not None:
         return
     weights, layout = state.weights, problem.layout
     if settings.by_table:
         if is_round(state.iteration + state.ahead):
-            found = weigh(problem, weights, overlap_of_tables(layout))
+            left = 1.0 if weights.apart else share_given_x(spread, problem)
+            found = weigh(problem, weights, overlap_of_tables(layout), left)
             noise = chain_noise(problem.rows, n_chains, averaged=ROUND)
             if is_last_round(state.iteration + state.ahead, settings.iterations):
                 noise = chain_noise(problem.rows, n_chains) * settings.training.strength

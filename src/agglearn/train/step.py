@@ -177,7 +177,7 @@ def step(
         flat_theta,
         settings.rate_memory,
         settings.mean_weight,
-        _spread(expected.spread, problem),
+        share_given_x(expected.spread, problem),
         problem.layout.own[1],
     )
     workers = max(1, min(threads, len(sums)))
@@ -185,7 +185,7 @@ def step(
     _step_tied(weights, mu0, problem, expected, settings, flat_mu)
     gap = expected.positives - problem.positives
     scale = max(expected.positives, problem.positives)
-    move = settings.step_theta * gap / (scale * _spread(expected.spread, problem))
+    move = settings.step_theta * gap / (scale * share_given_x(expected.spread, problem))
     weights.push = settings.momentum * weights.push + float(np.clip(move, -LARGEST_MOVE, LARGEST_MOVE))
     weights.intercept -= weights.push
     weights.intercept_law += settings.lag * (weights.intercept - weights.intercept_law)
@@ -200,7 +200,7 @@ def step(
     )
 
 
-def _spread(spread: float | None, problem: Problem) -> float:
+def share_given_x(spread: float | None, problem: Problem) -> float:
     """The label's variance given x, as a share of its variance as it is."""
     if spread is None:
         return 1.0
