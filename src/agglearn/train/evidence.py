@@ -171,7 +171,7 @@ def overlap_of_steps(problem: Problem, weights: Iterates, noise: float = 1.0) ->
     """How many weights move a record's log-odds at once: in the mean over records, Σ_t h/(h + ρ).
 
     Penalties that are heavier for the noise of the chains allow no longer steps, as these would follow it.
-    There are never more than tables: coarser ones move with them.
+    There are never more than tables, coarser ones counted.
     """
     rate = problem.rate
     told = problem.d * rate
@@ -180,7 +180,7 @@ def overlap_of_steps(problem: Problem, weights: Iterates, noise: float = 1.0) ->
     flat = bend <= 0
     shares = np.divide(told, bend, out=told, where=~flat)  # in place: there may be many millions of cells
     shares[flat] = 0.0
-    return min(noise * float(problem.d @ shares) / problem.rows, problem.layout.own[0])
+    return min(noise * float(problem.d @ shares) / problem.rows, problem.layout.n_tables)
 
 
 def weigh(problem: Problem, weights: Iterates, kappa: float) -> Evidence:
