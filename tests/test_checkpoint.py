@@ -115,6 +115,7 @@ def test_every_part_of_a_state_comes_back_as_it_was(problem: Problem, tmp_path: 
         "iteration": 7,
         "step_scale": 0.125,
         "overlap": 100 / 3,
+        "inertia": 0.5,
         "best_misfit": 2 / 7,
         "bad_iterations": 3,
         "theta_seen": rng.normal(size=mu0.shape),

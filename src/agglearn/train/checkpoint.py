@@ -189,6 +189,7 @@ def _write(target: Path, identity: dict[str, Any], engine: Engine, state: FitSta
                         "intercept_seen": state.intercept_seen,
                         "step_scale": state.step_scale,
                         "overlap": state.overlap,
+                        "inertia": state.inertia,
                         "lambda_theta": state.lambda_theta,
                         "best_misfit": state.best_misfit,
                     }.items()
@@ -225,6 +226,7 @@ def _read(path: Path, manifest: dict[str, Any], layout: Layout, engine: Engine) 
         ahead=manifest["ahead"],
         step_scale=scalars["step_scale"],
         overlap=scalars["overlap"],
+        inertia=scalars["inertia"],
         best_misfit=scalars["best_misfit"],
         bad_iterations=manifest["bad_iterations"],
         theta_seen=seen["theta"],

@@ -64,6 +64,7 @@ records); updates every five iterations, by a factor of two at most, were too sl
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -178,7 +179,7 @@ def overlap_of_steps(problem: Problem, weights: Iterates, noise: float = 1.0) ->
     """How many weights move a record's log-odds at once: in the mean over records, Σ_t h/(h + ρ).
 
     Penalties that are heavier for the noise of the chains allow no longer steps, as these would follow it.
-    There are never more than tables: coarser ones move with them.
+    There are never more than tables, as coarser ones move with them; or than all that stand within one.
     """
     rate = problem.rate
     told = problem.d * rate
@@ -187,7 +188,15 @@ def overlap_of_steps(problem: Problem, weights: Iterates, noise: float = 1.0) ->
     flat = bend <= 0
     shares = np.divide(told, bend, out=told, where=~flat)  # in place: there may be many millions of cells
     shares[flat] = 0.0
-    return min(noise * float(problem.d @ shares) / problem.rows, problem.layout.own[0])
+    return min(noise * float(problem.d @ shares) / problem.rows, _most_tables(problem.layout))
+
+
+def _most_tables(layout: Layout) -> int:
+    """Tables of their own, or where these are few all that stand within one: of its levels, and main effects."""
+    each = Counter(layout.scopes)
+    mains = {scope[0]: number for scope, number in each.items() if len(scope) == 1}
+    within = (n + sum(mains.get(f, 0) for f in scope) for scope, n in each.items() if len(scope) > 1)
+    return max(layout.own[0], *within, 0)
 
 
 def weigh(problem: Problem, weights: Iterates, kappa: float, left: float = 1.0) -> Evidence:

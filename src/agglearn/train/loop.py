@@ -79,6 +79,7 @@ _CHECK_EVERY = 10  # iterations between two looks at whether predictions still m
 _SCORE_EVERY = 30  # iterations between two scores on held-out tables, each of which takes as long as ten
 _SCORE_PATIENCE = 3  # scores in a row that may be below the best one
 _PATIENCE = 5  # iterations that a misfit may grow before the step is taken for too long
+_INERTIA_LOST = 0.5  # of the momentum, each time that weights run away
 _WORSE, _MUCH = 2.0, 0.02  # a misfit is growing when it is that many times the least one, and so much more
 
 
@@ -212,7 +213,7 @@ def iterate(
         expected = engine.expect(state.weights.now, state.iteration, state.weights.law)
         info = step(state.weights, mu0, problem, expected, steps, thread_count(threads))
         state.iteration += 1
-        _guard(state, info)
+        runs_away = _guard(state, info, settings.by_table)
         state.history.append(
             Iteration(
                 iteration=state.iteration,
@@ -229,6 +230,8 @@ def iterate(
         del expected  # two numbers a cell: the next sweep is to have room for its own
         if state.iteration >= settings.iterations:
             state.stopped_because = "iterations"
+        if runs_away:
+            _begin_anew(problem, mu0, state)
         _find_penalties(problem, settings, state, n_chains, spread)
         if state.iteration % _CHECK_EVERY == 0:
             _look_at_predictions(engine, problem, settings, state, n_chains, spread)
@@ -279,7 +282,7 @@ def _steps(engine: Engine, settings: FitSettings, state: FitState) -> StepSettin
     t, tables, how = state.iteration, engine.layout.own[0], settings.training
     if settings.by_table:  # new penalties are a new problem
         t = since_round(t + state.ahead)
-    theta = max(how.first_step_theta / (1 + (t + state.ahead) / _STEP_HALVES), how.step_theta)
+    theta = max(how.first_step_theta / (1 + (t + max(state.ahead, 0)) / _STEP_HALVES), how.step_theta)
     done = state.iteration + state.ahead
     mu = max(how.first_step_mu / (1 + done / _MU_HALVES), how.step_mu)
     mu = min(mu, engine.longest_step_mu)
@@ -288,7 +291,7 @@ def _steps(engine: Engine, settings: FitSettings, state: FitState) -> StepSettin
         lambda_mu=settings.fixed_mu,
         step_mu=state.step_scale * min(mu / tables, _LONGEST_STEP),
         step_theta=state.step_scale * min(theta / (state.overlap or tables), _LONGEST_STEP),
-        momentum=how.momentum,
+        momentum=how.momentum * state.inertia,
         lag=how.lag,
         rescaled=how.gradient == "rescaled",
         preconditioned=how.preconditioned,
@@ -297,18 +300,43 @@ def _steps(engine: Engine, settings: FitSettings, state: FitState) -> StepSettin
     )
 
 
-def _guard(state: FitState, info: StepInfo) -> None:
-    """Shorten the steps when the tables are fitted worse and worse."""
-    misfit = info.misfit_d + info.misfit_c
+def _guard(state: FitState, info: StepInfo, by_table: bool) -> bool:
+    """Look whether the tables are fitted worse and worse: shorten the steps, or say that weights run away.
+
+    They do where it is the label that is fitted worse: momentum swings further each time, and the evidence
+    takes the swings for effects. Before penalties were found the chains may yet be on their way.
+    """
+    misfit, runs_away = info.misfit_d + info.misfit_c, False
     if not info.finite:
         raise FloatingPointError("the weights are no longer finite")  # a bug: steps are bounded
     state.best_misfit = min(state.best_misfit, misfit)
     worse = misfit > _WORSE * state.best_misfit + _MUCH
     state.bad_iterations = state.bad_iterations + 1 if worse else 0
     if state.bad_iterations >= _PATIENCE:
-        state.step_scale /= 2
+        of_label = info.misfit_c > _WORSE * min(entry.misfit_c for entry in state.history)
+        found = by_table and state.ahead <= 0 and state.iteration + state.ahead > ROUND
+        runs_away = found and of_label and state.inertia > 0
+        if runs_away:
+            state.inertia = max(state.inertia - _INERTIA_LOST, 0.0)
+        else:
+            state.step_scale /= 2
         state.bad_iterations = 0
         state.best_misfit = misfit  # what it was is out of reach: ask for progress from here
+    return runs_away
+
+
+def _begin_anew(problem: Problem, mu0: Floats, state: FitState) -> None:
+    """Go back to where training began, weights and penalties, but for the chains.
+
+    Penalties that were found while weights ran away are as light as these were large, and would stay so.
+    """
+    theta = np.zeros_like(mu0) if problem.prior is None else problem.prior
+    first = Field(problem.layout, mu0, theta, problem.base_log_odds, state.weights.apart)
+    state.penalties = first_penalties(problem)
+    state.weights = Iterates.at(first, state.penalties, problem.prior)
+    state.ahead, state.overlap = -state.iteration, 0.0
+    state.theta_seen = np.zeros(0)
+    state.best_misfit = np.inf
 
 
 def _look_at_predictions(

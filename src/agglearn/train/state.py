@@ -199,7 +199,8 @@ class FitState:
     """All that training knows after some iterations, chains apart.
 
     ``ahead`` are the iterations that an earlier fit is taken to have done before; ``overlap`` is by what
-    steps on θ are divided, 0 for the number of tables.
+    steps on θ are divided, 0 for the number of tables; ``inertia`` is the share of the momentum that is left.
+    Where training was begun anew, ``ahead`` takes back the iterations before.
     """
 
     weights: Iterates
@@ -209,6 +210,7 @@ class FitState:
     ahead: int = 0
     step_scale: float = 1.0
     overlap: float = 0.0
+    inertia: float = 1.0
     best_misfit: float = np.inf
     bad_iterations: int = 0
     theta_seen: Floats = dataclass_field(default_factory=lambda: np.zeros(0))
