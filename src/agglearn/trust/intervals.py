@@ -35,7 +35,10 @@ and penalties that follow; a law made of these would shrink as noise grows. Inst
 table is learnt from the noisy tables when the model is fitted (:mod:`~agglearn.field.strength`), and what the
 tables tell is lessened by their noise: a cell's r = hθ + N(0, h + ν) tells h²/(h + ν) = h/f of its weight,
 f = 1 + ν/h, so I becomes f^(−½)·I·f^(−½). The draws are then √f·(I + f/s)⁻¹(u + √(f/s)·z), which goes to the
-law above as the noise goes to 0 and to the prior as it grows.
+law above as the noise goes to 0 and to the prior as it grows. Variances of main effects were found before the
+fit, by a law that is linear at the base rate and so takes strong effects for weaker ones; the fit does not,
+and one turn of EM from it, s = E[θ²], sets them right. The centre stays a mode: of tables relieved of noise
+the fit is a mean already as far as noise goes, and to move it for all of its spread is too much.
 
 What it covers: the log-odds of a pairwise field that the records were drawn from, averaged over records and
 such fields. What it does not: structure that no table shows, and chains that have not mixed.
@@ -69,6 +72,7 @@ from agglearn.runtime.random import Use
 from agglearn.runtime.speech import option
 from agglearn.runtime.threads import thread_count
 from agglearn.train.evidence import ROUND, ROUNDS
+from agglearn.train.mains import is_main
 from agglearn.train.state import Iteration
 from agglearn.trust.prior import Normals, learn_prior, mean_square, probe_count
 
@@ -343,14 +347,19 @@ def posterior_of_noisy(
     at_fit = Information(population, field, rows, thread_count(threads))
     variance = np.square(_noise_of_cells(at_fit, noise))
     hidden = 1 + variance / np.maximum(at_fit.diagonal(), _LEAST_INFORMATION)
-    own = np.repeat(1 / variances, layout.sizes)
+    own, none = np.repeat(1 / variances, layout.sizes), np.zeros(layout.n_cells)
     centre = at_fit
     if lambda_theta is not None:
         expected, positives = at_fit.expected()
         told = (expected + 2 * lambda_theta * (field.theta - mean), positives)
         centre = _mode(at_fit, told, own * hidden, mean)
-    kept = _draws(centre, own * hidden, np.zeros(layout.n_cells), draws, width, seed)
-    kept[:-1] *= np.sqrt(hidden).astype(np.float32)[:, None]
+    root = np.sqrt(hidden).astype(np.float32)[:, None]
+    probes = root * _draws(centre, own * hidden, none, probe_count(layout.n_cells), width, seed)[:-1]
+    squares = np.square(centre.field.theta - mean) + np.square(probes).mean(axis=1)
+    for part in (layout.part(t) for t in range(layout.n_tables) if is_main(layout, t)):
+        own[part] = 1 / squares[part].mean()
+    kept = _draws(centre, own * hidden, none, draws, width, seed)
+    kept[:-1] *= root
     undone = _undone(population, kept, left_to_go, threads)
     return Posterior(field, centre.field, kept, float(np.average(own)), undone)
 
