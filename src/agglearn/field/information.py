@@ -94,6 +94,15 @@ class Information:
         variance = self.population.map(lambda v: factor * v, self._variance)
         return self.population.draw(variance, generators)
 
+    def added(self, spread: Values) -> Shifts:
+        """Positives that each cell has more of, in the mean, where log-odds are off by so much (mean square).
+
+        E[σ(s + ε)] = p + ½·p(1 − p)(1 − 2p)·E[ε²] + …
+        """
+        more = self.population.map(lambda v, p, s: 0.5 * v * (1 - 2 * p) * s, self._variance, self._p, spread)
+        cells = self.population.cells(more).astype(np.float32)[:, None]
+        return with_intercept(cells, np.array([self.population.mean(more)]))
+
     def variance(self, shifts: Shifts) -> Floats:
         """Σ p(1 − p)(s − s̄)² of the shifts' predictions s, for each set."""
         scores = self.scores(shifts)

@@ -17,6 +17,11 @@ root mean square over K draws and t the quantile of Student's law with K degrees
 hold the fit's own prediction: a fit with far too much penalty may predict what the tables do not bear out,
 and then its interval reaches from there to where they point.
 
+**From the mode to the mean.** These are modes: there the fit's own probabilities are those that the tables
+bear out. Log-odds that are off by s (root mean square) have the mean probability p + ½·p(1 − p)(1 − 2p)·s²,
+so where a label is rare they lie lower than their mode says. The centre is moved by −(I + ρ)⁻¹ times what
+that adds to the positives expected in each cell, and is their mean then.
+
 **What training left undone.** It stops before the weights are quite at rest. The weights kept are an average
 that goes 3/t of the way to the last ones in iteration t since it began; where predicted log-odds moved by m
 (root mean square) in ten iterations, the last weights, which have momentum and swing about where they are
@@ -30,7 +35,10 @@ and penalties that follow; a law made of these would shrink as noise grows. Inst
 table is learnt from the noisy tables when the model is fitted (:mod:`~agglearn.field.strength`), and what the
 tables tell is lessened by their noise: a cell's r = hθ + N(0, h + ν) tells h²/(h + ν) = h/f of its weight,
 f = 1 + ν/h, so I becomes f^(−½)·I·f^(−½). The draws are then √f·(I + f/s)⁻¹(u + √(f/s)·z), which goes to the
-law above as the noise goes to 0 and to the prior as it grows.
+law above as the noise goes to 0 and to the prior as it grows. Variances of main effects were found before the
+fit, by a law that is linear at the base rate and so takes strong effects for weaker ones; the fit does not,
+and one turn of EM from it, s = E[θ²], sets them right. The centre stays a mode: of tables relieved of noise
+the fit is a mean already as far as noise goes, and to move it for all of its spread is too much.
 
 What it covers: the log-odds of a pairwise field that the records were drawn from, averaged over records and
 such fields. What it does not: structure that no table shows, and chains that have not mixed.
@@ -64,6 +72,7 @@ from agglearn.runtime.random import Use
 from agglearn.runtime.speech import option
 from agglearn.runtime.threads import thread_count
 from agglearn.train.evidence import ROUND, ROUNDS
+from agglearn.train.mains import is_main
 from agglearn.train.state import Iteration
 from agglearn.trust.prior import Normals, learn_prior, mean_square, probe_count
 
@@ -267,8 +276,9 @@ def posterior(
         right -= at_mode.times(before)
         before += at_mode.solve(right, precision, _TOLERANCE, shared=True)
         kept[:, some.start : some.stop] = before
+    moved = _to_mean(at_mode, kept, precision, width, 1 + undone)
     kept[layout.tied] = 0.0  # which intervals account for by the prior
-    return Posterior(field, at_mode.field, kept, precision, undone)
+    return Posterior(field, _shifted(at_mode.field, moved), kept, precision, undone)
 
 
 def posterior_by_table(
@@ -286,7 +296,7 @@ def posterior_by_table(
 ) -> Posterior:
     """The same of a fit that found a penalty for each table, and for the coarser ones beside them.
 
-    These penalties are the prior, learnt from the tables: the fit is the centre, and the weights are off it
+    These penalties are the prior, learnt from the tables: the fit is the mode, and the weights are off it
     by (I + R)⁻¹(u + √R·z), R the precision of each cell. What training left undone is a gradient of
     covariance κ(I + R), so that all draws are √(1 + κ) times as far. Where the penalties pull to does not
     matter then: the fit has been pulled there.
@@ -301,12 +311,14 @@ def posterior_by_table(
     at_fit = Information(population, at, rows, thread_count(threads))
     precision = np.repeat(2 * penalties, layout.sizes)
     kept = _draws(at_fit, precision, _noise_of_cells(at_fit, noise), draws, width, seed)
+    moved = _to_mean(at_fit, kept, precision, width, free=_untied(layout))
     if levels is not None:
-        kept, population = with_intercept(levels.fold(kept[:-1]), kept[-1]), population.over(field.layout)
+        kept, moved = (with_intercept(levels.fold(some[:-1]), some[-1]) for some in (kept, moved))
+        population = population.over(field.layout)
     undone = _undone(population, kept, left_to_go, threads)
     own = slice(field.layout.n_tables)
     common = float(np.average(2 * penalties[own], weights=field.layout.sizes))
-    return Posterior(field, field, kept, common, undone)
+    return Posterior(field, _shifted(field, moved), kept, common, undone)
 
 
 def posterior_of_noisy(
@@ -335,14 +347,19 @@ def posterior_of_noisy(
     at_fit = Information(population, field, rows, thread_count(threads))
     variance = np.square(_noise_of_cells(at_fit, noise))
     hidden = 1 + variance / np.maximum(at_fit.diagonal(), _LEAST_INFORMATION)
-    own = np.repeat(1 / variances, layout.sizes)
+    own, none = np.repeat(1 / variances, layout.sizes), np.zeros(layout.n_cells)
     centre = at_fit
     if lambda_theta is not None:
         expected, positives = at_fit.expected()
         told = (expected + 2 * lambda_theta * (field.theta - mean), positives)
         centre = _mode(at_fit, told, own * hidden, mean)
-    kept = _draws(centre, own * hidden, np.zeros(layout.n_cells), draws, width, seed)
-    kept[:-1] *= np.sqrt(hidden).astype(np.float32)[:, None]
+    root = np.sqrt(hidden).astype(np.float32)[:, None]
+    probes = root * _draws(centre, own * hidden, none, probe_count(layout.n_cells), width, seed)[:-1]
+    squares = np.square(centre.field.theta - mean) + np.square(probes).mean(axis=1)
+    for part in (layout.part(t) for t in range(layout.n_tables) if is_main(layout, t)):
+        own[part] = 1 / squares[part].mean()
+    kept = _draws(centre, own * hidden, none, draws, width, seed)
+    kept[:-1] *= root
     undone = _undone(population, kept, left_to_go, threads)
     return Posterior(field, centre.field, kept, float(np.average(own)), undone)
 
@@ -362,6 +379,30 @@ def _draws(
             right, precision, _TOLERANCE, free=_untied(layout), shared=True
         )
     return kept
+
+
+def _to_mean(
+    information: Information,
+    draws: Shifts,
+    precision: float | Floats,
+    width: int,
+    times: float = 1.0,
+    free: npt.NDArray[np.bool_] | None = None,
+) -> Shifts:
+    """How far the mean of the weights is from their mode, by draws whose squares are so many times theirs."""
+    population, squares = information.population, None
+    for start in range(0, draws.shape[1], width):
+        scores = information.scores(np.ascontiguousarray(draws[:, start : start + width]))
+        some = population.map(lambda s: np.einsum("ik,ik->i", s, s), scores)
+        squares = some if squares is None else population.map(np.add, squares, some)
+    spread = population.map(lambda s: s / (times * draws.shape[1]), squares)
+    return information.solve(-information.added(spread), precision, _FINE, free=free, shared=True)
+
+
+def _shifted(field: Field, shift: Shifts) -> Field:
+    """A field whose weights are moved."""
+    cells, intercept = shift[:-1, 0].astype(np.float64), float(shift[-1, 0])
+    return replace(field, theta=field.theta + cells, intercept=field.intercept + intercept)
 
 
 def _undone(population: Population, draws: Shifts, left_to_go: float, threads: int | None) -> float:
