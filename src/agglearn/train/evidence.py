@@ -192,7 +192,7 @@ def overlap_of_steps(problem: Problem, weights: Iterates, noise: float = 1.0) ->
 
 
 def _most_tables(layout: Layout) -> int:
-    """Tables of their own, or where these are few all that stand within one: of its levels, and main effects."""
+    """Tables of their own, or where more stand within one, its levels and main effects, all of these."""
     each = Counter(layout.scopes)
     mains = {scope[0]: number for scope, number in each.items() if len(scope) == 1}
     within = (n + sum(mains.get(f, 0) for f in scope) for scope, n in each.items() if len(scope) > 1)
