@@ -21,7 +21,7 @@ from agglearn.field.engines.exact import ExactEngine
 from agglearn.field.optimum import Optimum, exact_optimum
 from agglearn.field.problem import Problem, make_problem
 from agglearn.judge.scores import nllh
-from agglearn.train.evidence import ROUND
+from agglearn.train.evidence import ROUND, ROUNDS
 from agglearn.train.loop import Fit, begin, fit
 from agglearn.train.settings import FitSettings, TrainingSettings
 from agglearn.train.state import FitState
@@ -331,3 +331,58 @@ def test_a_single_pair_of_numbers_is_fitted_better_than_by_the_rates_of_its_cell
     fitted = fit(problem, FitSettings())
     # 0.53 and 0.47; 0.42 with steps that forget that the levels of a table move together.
     assert nllh(inside[4_000:], fitted.field.log_odds(fresh, 1)) > nllh(inside[4_000:], of_cells) + 0.03
+
+
+def kinds(features: int, values: int, evenness: float, rows: int, seed: int) -> tuple[pa.Table, pa.Table]:
+    """Records of six kinds, which all features show and of which two are positive, and 5,000 fresh ones."""
+    rng = np.random.default_rng(seed)
+    kind = rng.integers(0, 6, size=rows + 5000)
+    law = rng.dirichlet(np.full(values, evenness), size=(features, 6)).cumsum(axis=2)
+    drawn = rng.random((features, kind.size))
+    x = (drawn[:, :, None] > law[np.arange(features)[:, None], kind[None, :]]).sum(axis=2)
+    columns = {f"f{i}": pa.array(x[i].astype(str)) for i in range(features)}
+    records = pa.table({**columns, "label": pa.array(kind < 2)})
+    return records.slice(0, rows), records.slice(rows)
+
+
+def test_penalties_that_were_sound_are_kept_where_weights_run_away_after_them() -> None:
+    records, fresh = kinds(40, 3, evenness=3.0, rows=1500, seed=0)
+    tables = agglearn.aggregate(records, "label")
+    seen: list[tuple[float, float]] = []
+
+    def look(state: FitState) -> None:
+        seen.append((state.inertia, state.lambda_theta))
+
+    run = fit(make_problem(tables), on_iteration=look, threads=2)
+    assert run.state.inertia < 1
+    assert {penalty for inertia, penalty in seen if inertia < 1} == {seen[ROUND * ROUNDS - 1][1]}
+    codes, y = tables.schema.encode(fresh), tables.schema.encode_labels(fresh)[0]
+    assert nllh(y > 0, run.field.log_odds(codes, 2)) > 0.72
+
+
+def test_penalties_are_found_until_they_stop_falling() -> None:
+    records, fresh = kinds(24, 3, evenness=1.0, rows=600, seed=0)
+    tables = agglearn.aggregate(records, "label")
+    found: list[float] = []
+
+    def look(state: FitState) -> None:
+        if state.iteration + state.ahead == 0:  # begun anew
+            found.clear()
+        found.append(state.lambda_theta)
+
+    run = fit(make_problem(tables), on_iteration=look, threads=2)
+    rounds = found[ROUND::ROUND]
+    assert len(set(rounds)) > ROUNDS
+    assert rounds[-1] < 0.8 * rounds[ROUNDS - 1]
+    codes, y = tables.schema.encode(fresh), tables.schema.encode_labels(fresh)[0]
+    assert nllh(y > 0, run.field.log_odds(codes, 2)) > 0.82
+
+
+def test_a_round_more_leaves_time_to_average() -> None:
+    records, _ = kinds(24, 3, evenness=1.0, rows=600, seed=0)
+    training = TrainingSettings(momentum=0.5)
+    tables = agglearn.aggregate(records, "label")
+    run = fit(make_problem(tables), FitSettings(iterations=170, tolerance=0.0, training=training))
+    penalties = [entry.lambda_theta for entry in run.state.history]
+    changes = (np.flatnonzero(np.diff(penalties)) + 1).tolist()  # iterations after which there are others
+    assert changes == [ROUND * k for k in range(1, ROUNDS + 2)]  # two more rounds would end too late

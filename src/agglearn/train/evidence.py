@@ -59,7 +59,10 @@ says their variance: between that and the one found here λ is a geometric mean,
 **Rounds.** Training alternates: every :data:`ROUND` iterations, :data:`ROUNDS` times, penalties are set anew,
 and each weight moves at once to where its own cell would have it, by (h + ρ_old)/(h + ρ_new) if that is less
 than 1. Refits from θ = 0 in each round ended at the same NLLH (Adult 0.4918 and 0.4915 on validation
-records); updates every five iterations, by a factor of two at most, were too slow (0.481).
+records); updates every five iterations, by a factor of two at most, were too slow (0.481). Where labels are
+strong penalties may fall for longer: there are rounds until the common one falls by less than a fifth. On
+validation records of three sets of the KEEL repository eight rounds had 0.80, 0.88, 0.86 (texture, vowel0,
+vehicle0), and more have 0.87, 0.96, 0.87; page-blocks lost by them, 0.79 and 0.75.
 """
 
 from __future__ import annotations

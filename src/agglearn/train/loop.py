@@ -75,11 +75,15 @@ _STEP_HALVES, _MU_HALVES = 40, 60  # iterations after which the step on θ, and 
 _GROW_EVERY = 15
 _LONGEST_STEP = 0.5  # however few tables there are: a whole Newton step would follow all the noise
 _PENALTY_EVERY = 5  # iterations between two updates of a penalty that is to be found
+# A penalty for all tables that fell below this share of itself in the last round has further to fall: there
+# are rounds until it does not, which strong labels need (a set of textures: 0.80 without, 0.87 with them).
+_FALLING, _TIME_LEFT = 0.8, 3  # and the rounds' time that must be left for one more
 _CHECK_EVERY = 10  # iterations between two looks at whether predictions still move
 _SCORE_EVERY = 30  # iterations between two scores on held-out tables, each of which takes as long as ten
 _SCORE_PATIENCE = 3  # scores in a row that may be below the best one
 _PATIENCE = 5  # iterations that a misfit may grow before the step is taken for too long
 _INERTIA_LOST = 0.5  # of the momentum, each time that weights run away
+_SOUND = 1.5  # times the least misfit of the label: penalties found below that were not found on the run
 _WORSE, _MUCH = 2.0, 0.02  # a misfit is growing when it is that many times the least one, and so much more
 
 
@@ -232,7 +236,8 @@ def iterate(
             state.stopped_because = "iterations"
         if runs_away:
             _begin_anew(problem, mu0, state)
-        _find_penalties(problem, settings, state, n_chains, spread)
+        else:
+            _find_penalties(problem, settings, state, n_chains, spread)
         if state.iteration % _CHECK_EVERY == 0:
             _look_at_predictions(engine, problem, settings, state, n_chains, spread)
         yield state
@@ -263,10 +268,14 @@ def _find_penalties(
             left = 1.0 if weights.apart else share_given_x(spread, problem)
             found = weigh(problem, weights, overlap_of_tables(layout), left)
             noise = chain_noise(problem.rows, n_chains, averaged=ROUND)
+            penalties, common = table_penalties(layout, found, noise)
             if is_last_round(state.iteration + state.ahead, settings.iterations):
-                noise = chain_noise(problem.rows, n_chains) * settings.training.strength
-            penalties, state.lambda_theta = table_penalties(layout, found, noise)
-            state.penalties = known_mains(problem, penalties)
+                if common < _FALLING * state.lambda_theta and _has_time(state, settings):
+                    state.ahead -= ROUND  # one round more
+                else:
+                    noise = chain_noise(problem.rows, n_chains) * settings.training.strength
+                    penalties, common = table_penalties(layout, found, noise)
+            state.penalties, state.lambda_theta = known_mains(problem, penalties), common
             set_penalties(problem, weights, state.penalties)
             state.overlap = overlap_of_steps(problem, weights, noise)
             weights.velocity[:], weights.push = 0.0, 0.0
@@ -276,6 +285,11 @@ def _find_penalties(
         state.lambda_theta = next_lambda(state.lambda_theta, *seen, chain_noise(problem.rows, n_chains))
         state.penalties[:] = state.lambda_theta
         weights.precision[:] = 2 * state.lambda_theta
+
+
+def _has_time(state: FitState, settings: FitSettings) -> bool:
+    """Whether a round more leaves time to average weights afterwards."""
+    return state.iteration + _TIME_LEFT * ROUND <= settings.iterations
 
 
 def _steps(engine: Engine, settings: FitSettings, state: FitState) -> StepSettings:
@@ -326,17 +340,29 @@ def _guard(state: FitState, info: StepInfo, by_table: bool) -> bool:
 
 
 def _begin_anew(problem: Problem, mu0: Floats, state: FitState) -> None:
-    """Go back to where training began, weights and penalties, but for the chains.
+    """Go back to where training began, but for the chains, or if the penalties are sound to the mean weights.
 
     Penalties that were found while weights ran away are as light as these were large, and would stay so.
     """
-    theta = np.zeros_like(mu0) if problem.prior is None else problem.prior
-    first = Field(problem.layout, mu0, theta, problem.base_log_odds, state.weights.apart)
-    state.penalties = first_penalties(problem)
-    state.weights = Iterates.at(first, state.penalties, problem.prior)
-    state.ahead, state.overlap = -state.iteration, 0.0
+    weights = state.weights
+    if _are_sound(state):
+        weights.go_back()
+        state.ahead = ROUND * ROUNDS - state.iteration
+    else:
+        theta = np.zeros_like(mu0) if problem.prior is None else problem.prior
+        first = Field(problem.layout, mu0, theta, problem.base_log_odds, weights.apart)
+        state.penalties = first_penalties(problem)
+        state.weights = Iterates.at(first, state.penalties, problem.prior)
+        state.ahead, state.overlap = -state.iteration, 0.0
     state.theta_seen = np.zeros(0)
     state.best_misfit = np.inf
+
+
+def _are_sound(state: FitState) -> bool:
+    """Whether the label was fitted as well as ever when penalties were last found, and no more are to be."""
+    misfits = [entry.misfit_c for entry in state.history]
+    last = ROUND * ROUNDS - state.ahead
+    return last < state.iteration and misfits[last - 1] < _SOUND * min(misfits)
 
 
 def _look_at_predictions(

@@ -84,6 +84,12 @@ class Iterates:
             apart=field.apart,
         )
 
+    def go_back(self) -> None:
+        """Stand where the averages are, without momentum."""
+        self.mu[:], self.theta[:], self.intercept = self.mu_mean, self.theta_mean, self.intercept_mean
+        self.theta_law[:], self.intercept_law = self.theta_mean, self.intercept_mean
+        self.velocity[:], self.push = 0.0, 0.0
+
     @property
     def now(self) -> Field:
         """The field of the last step; it moves on with the next."""
