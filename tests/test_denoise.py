@@ -7,17 +7,19 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 import pytest
 
 import agglearn
 from agglearn import FitSettings, aggregate, fit
 from agglearn.datasets import AdsLog
 from agglearn.errors import TableError
-from agglearn.field.denoise import denoised
+from agglearn.field.denoise import _Classes, denoised
 from agglearn.field.dependence import Pairs, raked, without_noise
 from agglearn.field.effects import main_effects
 from agglearn.field.layout import Layout
-from agglearn.field.problem import Problem, TableNoise
+from agglearn.field.margins import is_sparse, marginal
+from agglearn.field.problem import Problem, TableNoise, make_problem
 from agglearn.field.shrink import multiples, shrunk
 from agglearn.judge.scores import nllh
 from agglearn.model.fit_report import FitReport
@@ -25,7 +27,9 @@ from agglearn.privacy.binning import private_bins
 from agglearn.privacy.release import simulate
 from agglearn.tables.data import AggregatedData
 from agglearn.tables.format import load
+from agglearn.tables.noise import Noise
 from agglearn.tables.promise import Spending
+from agglearn.train.mains import with_mains
 from tests.conftest import Cli
 from tests.fields import pairs, random_field
 from tests.records import make_records
@@ -155,6 +159,88 @@ def test_tables_that_are_not_plain_stay_as_they_are() -> None:
     sigma = np.full(2, 3.0)
     problem = Problem(layout, d, d / 4, 700.0, 175.0, noise=TableNoise(sigma, sigma))
     np.testing.assert_array_equal(denoised(problem).d[:7], d[:7])
+
+
+def independent_noise(data: AggregatedData, sigma: float, seed: int = 0) -> AggregatedData:
+    """Noise of its own on every count and on every sum."""
+    rng = np.random.default_rng(seed)
+    tables = {
+        scope: replace(
+            one,
+            counts=one.counts + rng.normal(0, sigma, one.counts.shape),
+            sums=one.sums + rng.normal(0, sigma, one.sums.shape),
+            noise=Noise("gaussian", sigma),
+        )
+        for scope, one in data.tables.items()
+    }
+    return replace(data, tables=tables)
+
+
+@pytest.fixture(scope="module")
+def listing() -> AggregatedData:
+    """Tables of which some list their cells: of two features of many values, the second made of the first."""
+    log = AdsLog(n_features=3, max_modalities=12, seed=1)
+    codes, clicks = log.sample(20_000, 0)
+    fine = np.random.default_rng(0).zipf(1.5, clicks.size) % 300
+    table = log.to_table(codes, clicks).append_column("fine", pa.array(fine.astype(str)))
+    data = aggregate(
+        table.append_column("coarse", pa.array((fine // 3).astype(str))), "click", categorical=["*"]
+    )
+    assert any(is_sparse(make_problem(data).layout, t) for t in range(len(data.tables)))
+    return data
+
+
+@pytest.mark.parametrize(("sigma", "share"), [(3.0, 0.95), (17.0, 0.5)])  # seen: 0.85, 0.23; of sums 0.1
+def test_listed_cells_are_nearer_the_truth_than_the_noise(
+    listing: AggregatedData, sigma: float, share: float
+) -> None:
+    true, seen = make_problem(listing), make_problem(independent_noise(listing, sigma))
+    clean = denoised(seen)
+    for t in range(true.layout.n_tables):
+        if is_sparse(true.layout, t):
+            part = true.layout.part(t)
+            for own, noisy_one, one in ((true.d, seen.d, clean.d), (true.c, seen.c, clean.c)):
+                off, was = (np.square(v[part] - own[part])[:-1].mean() for v in (one, noisy_one))
+                assert off < share * was
+            assert (clean.c[part] >= 0).all()
+            assert (clean.c[part] <= clean.d[part] + 1e-9).all()
+            assert clean.d[part].sum() == pytest.approx(clean.rows)
+
+
+def test_listed_cells_come_back_as_the_noise_goes_to_nothing(listing: AggregatedData) -> None:
+    true, clean = make_problem(listing), denoised(make_problem(independent_noise(listing, 1e-3)))
+    np.testing.assert_allclose(clean.d, true.d, atol=0.5)
+    np.testing.assert_allclose(clean.c, true.c, atol=0.5)
+
+
+def test_main_effects_of_noisy_tables_are_read_where_all_cells_are_told(listing: AggregatedData) -> None:
+    problem = denoised(make_problem(independent_noise(listing, 17.0)))
+    mains = with_mains(problem)
+    layout = mains.layout
+    for t in range(problem.layout.n_tables, layout.n_tables):
+        (f,) = layout.scopes[t]
+        whole = next(
+            s for s, scope in enumerate(problem.layout.scopes) if f in scope and layout.cells[s].dense
+        )
+        told = marginal(layout, mains.c, whole, (f,))
+        np.testing.assert_allclose(layout.table(mains.c, t), told, rtol=0.05, atol=0.1)
+
+
+def test_noise_of_the_label_in_margins_is_known_whatever_it_was_added_to(exact: Problem) -> None:
+    sigma, rng, found = 20.0, np.random.default_rng(0), []
+    of_tables = np.full(exact.layout.n_tables, sigma)
+    noise = TableNoise(of_tables, of_tables, 0 * of_tables)
+    for _ in range(200):
+        d, c = (v + rng.normal(0, sigma, v.size) for v in (exact.d, exact.c))
+        classes = _Classes.of(replace(exact, d=d, c=c, noise=noise)).consistent()
+        r = [b - exact.rate * (a + b) for a, b in zip(*classes.margins, strict=True)]
+        found.append(np.concatenate([each - each.mean() for each in r]))
+    p = exact.rate
+    told = (1 - p) ** 2 * classes.left[1] + p**2 * classes.left[0] - 2 * p * (1 - p) * classes.left_shared()
+    # Beside their own mean they have a little less of it.
+    shares = np.array([1 - 1 / card for card in exact.layout.cards])
+    seen = [part.mean() for part in np.split(np.var(found, axis=0), np.cumsum(exact.layout.cards)[:-1])]
+    np.testing.assert_allclose(seen, told * shares, rtol=0.15)
 
 
 def test_a_default_fit_of_private_tables_is_well_above_a_constant() -> None:

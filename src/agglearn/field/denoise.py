@@ -9,16 +9,21 @@ interaction of a pair is much the same in both classes. So, before a fit:
    totals are taken out, weighted by 1/(cells a value·σ²), which leaves a variance V. Margins are projected to
    numbers of at least 0 that add up to the total, and put back into the tables; their interactions stay.
 2. **Pairs of features**: d = n₀ + n₁, all pairs together (:mod:`.dependence`).
-3. **The label in each margin**: r = c − p·d, with noise V₁(1 − p)² + V₀p², all features together, by how they
-   depend on each other (:mod:`.effects`). That also says how strong main effects are, for their penalties.
+3. **The label in each margin**: r = c − p·d, with noise V₁(1 − p)² + V₀p² − 2p(1 − p)·V₀₁, all features
+   together, by how they depend on each other (:mod:`.effects`). That also says how strong main effects are,
+   for their penalties.
 4. **The label in pairs**: either class is shrunk toward the new d raked to the class's margins, by how much
    its table shows beside all others (:mod:`.shrink`), and raked to them again. A record is in one cell, so a
    difference has (1 − 1/M_f)(1 − 1/M_g) of a cell's noise.
 
+5. **Tables that list cells**: a listed cell is shrunk toward the product of the margins, by laws that know of
+   multiples; either class in it toward its share of that once classes are raked to their margins. The rest is
+   what the total leaves.
+
 As the noise goes to 0 the tables come back as they were.
 
-Tables of three or more features and tables that lack cells only get consistent margins; hashed tables and
-those that list the cells seen stay as they are.
+Other tables of three or more features and tables that lack cells only get consistent margins; hashed tables
+stay as they are.
 """
 
 from __future__ import annotations
@@ -33,14 +38,16 @@ from agglearn.errors import TableError
 from agglearn.field.dependence import MOST_VALUES, Pairs, without_noise
 from agglearn.field.effects import Effects, main_effects
 from agglearn.field.layout import Layout
-from agglearn.field.margins import marginal
+from agglearn.field.margins import CellNumbers, is_sparse, marginal
 from agglearn.field.problem import Problem, make_problem
-from agglearn.field.shrink import shrunk
+from agglearn.field.shrink import differences, multiples, shrunk
+from agglearn.tables.cells import SparseCells
 from agglearn.tables.data import AggregatedData
 
 Floats = npt.NDArray[np.float64]
 
 _LEAST = 1e-9  # of a margin or an expected count
+_RAKINGS = 20  # of the cells that a table lists
 
 
 def denoised(problem: Problem) -> Problem:
@@ -112,8 +119,8 @@ class _Classes:
         Negatives, positives: flat.
     variance
         Of the noise on each number of a table, of either class.
-    of_counts
-        Of that on their sums, the counts.
+    of_counts, shared
+        Of that on their sums, the counts; and what the noise of the two has in common.
     totals
         Negatives and positives in all.
     margins, left
@@ -124,6 +131,7 @@ class _Classes:
     numbers: tuple[Floats, Floats]
     variance: tuple[Floats, Floats]
     of_counts: Floats
+    shared: Floats
     totals: tuple[float, float] = (0.0, 0.0)
     margins: tuple[tuple[Floats, ...], ...] = ()
     left: tuple[Floats, Floats] = (np.zeros(0), np.zeros(0))
@@ -134,7 +142,8 @@ class _Classes:
         noise = problem.noise
         counts, sums = np.square(noise.counts), np.square(noise.sums)
         negatives = np.maximum(counts + sums - 2 * noise.covariances, 0.0)
-        return cls(problem.layout, (problem.d - problem.c, problem.c), (negatives, sums), counts)
+        numbers = problem.d - problem.c, problem.c
+        return cls(problem.layout, numbers, (negatives, sums), counts, noise.covariances - sums)
 
     @property
     def _plain(self) -> list[int]:
@@ -214,7 +223,8 @@ class _Classes:
         p = self.totals[1] / n
         d = np.concatenate(self._both)
         r = np.concatenate(self.margins[1]) - p * d
-        noise = np.repeat(self.left[1] * (1 - p) ** 2 + self.left[0] * p**2, cards)
+        apart = self.left[1] * (1 - p) ** 2 + self.left[0] * p**2
+        noise = np.repeat(np.maximum(apart - 2 * p * (1 - p) * self.left_shared(), 0.0), cards)
         h, left = p * (1 - p) * d * (1 - d / n), np.zeros(0)
         if d.size <= MOST_VALUES:
             h, left = self._information(known, p), (p * (1 - p)) ** 2 * self._pairs.matrix(unsure)
@@ -228,6 +238,18 @@ class _Classes:
             for a, b in zip(self._both, positives, strict=True)
         ]
         return (tuple(negatives), tuple(positives)), effects
+
+    def left_shared(self) -> Floats:
+        """Of each feature what noise the margins of the two classes have in common."""
+        layout, left = self.layout, np.zeros(self.layout.n_features)
+        for f, card in enumerate(layout.cards):
+            for t in self._plain:
+                if f in layout.scopes[t]:
+                    cells = layout.sizes[t] / card
+                    of_each = np.maximum([variance[t] * cells for variance in self.variance], _LEAST)
+                    left[f] += cells * self.shared[t] / of_each.prod()
+            left[f] *= self.left[0][f] * self.left[1][f]
+        return left
 
     def _information(self, known: Floats, p: float) -> Floats:
         """H: p(1 − p) times what the values of all features vary together; pairs without a table do not."""
@@ -255,7 +277,78 @@ class _Classes:
             for t, table in zip(pairs.tables, pairs.apart(told), strict=True):
                 layout.table(numbers, t)[:] = table
             new.append(numbers)
+        self._write_listed(margins, new)
         return new[0] + new[1], new[1]
+
+    def _write_listed(self, margins: tuple[tuple[Floats, ...], ...], new: Sequence[Floats]) -> None:
+        """Put what is left of the cells that tables list into numbers of either class."""
+        layout, both = self.layout, [a + b for a, b in zip(*margins, strict=True)]
+        listed = [_Listed.of(layout, t) for t in range(layout.n_tables) if is_sparse(layout, t)]
+        if not listed:
+            return
+        tables, sizes = [one.table for one in listed], [one.codes.shape[1] for one in listed]
+        ends = np.cumsum(sizes)[:-1]
+
+        def left(y: int | None, expected: Sequence[Floats]) -> list[Floats]:
+            """Numbers of a class, or of both, toward what is expected."""
+            values = self.numbers[0] + self.numbers[1] if y is None else self.numbers[y]
+            variance = self.of_counts if y is None else self.variance[y]
+            e = np.concatenate(expected)
+            r = np.concatenate([values[layout.part(t)][:-1] for t in tables]) - e
+            noise = np.repeat(variance[tables], sizes)
+            r, _ = shrunk(r, e, noise, sizes, multiples if y is None else differences)
+            return np.split(np.maximum(e + r, 0.0), ends)
+
+        # A margin may be as much as the noise on it, whatever it is told to be.
+        noise_of_margins = np.sqrt(self.left[0] + self.left[1])
+        most = [np.maximum(margin, noise) for margin, noise in zip(both, noise_of_margins, strict=True)]
+        known = left(None, [one.product(most) for one in listed])
+        raked = [[one.raked(a, both, m) for one, a in zip(listed, known, strict=True)] for m in margins]
+        for y, total in enumerate(self.totals):
+            shares = [classes[y] / (classes[0] + classes[1]) for classes in zip(*raked, strict=True)]
+            found = left(y, [a * share for a, share in zip(known, shares, strict=True)])
+            for t, cells in zip(tables, found, strict=True):
+                held = max(float(cells.sum()), _LEAST)
+                numbers = cells * min(total / held, 1.0)
+                new[y][layout.part(t)] = np.append(numbers, max(total - held, 0.0))
+
+
+@dataclass(frozen=True, eq=False)
+class _Listed:
+    """A table that lists its cells: its features, and the codes of each cell, a row for each."""
+
+    table: int
+    scope: tuple[int, ...]
+    codes: CellNumbers
+
+    @classmethod
+    def of(cls, layout: Layout, t: int) -> _Listed:
+        cells = layout.cells[t]
+        assert isinstance(cells, SparseCells)
+        return cls(t, layout.scopes[t], np.asarray(cells.listed_codes, np.int64))
+
+    def product(self, margins: Sequence[Floats]) -> Floats:
+        """What the cells would hold if the features were independent."""
+        total = float(margins[self.scope[0]].sum())
+        shares = [margins[f][codes] / total for f, codes in zip(self.scope, self.codes, strict=True)]
+        product: Floats = np.maximum(total * np.prod(shares, axis=0), _LEAST)
+        return product
+
+    def raked(self, cells: Floats, both: Sequence[Floats], margins: Sequence[Floats]) -> Floats:
+        """The cells with as large a share of a class's margins as they have of those of both."""
+        parts = list(zip(self.scope, self.codes, strict=True))
+        shares = [
+            np.minimum(_held(cells, codes, both[f]) / np.maximum(both[f], _LEAST), 1.0) for f, codes in parts
+        ]
+        for _ in range(_RAKINGS):
+            for (f, codes), share in zip(parts, shares, strict=True):
+                cells = cells * (share * margins[f] / _held(cells, codes, both[f]))[codes]
+        return np.maximum(cells, _LEAST)
+
+
+def _held(cells: Floats, codes: CellNumbers, margin: Floats) -> Floats:
+    """What listed cells hold of each value of a feature."""
+    return np.maximum(np.bincount(codes, cells, margin.size), _LEAST)
 
 
 def _onto_simplex(values: Floats, total: float) -> Floats:

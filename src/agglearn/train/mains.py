@@ -78,9 +78,15 @@ def is_main(layout: Layout, t: int) -> bool:
 
 
 def _shown_by(problem: Problem, f: int) -> list[int]:
-    """The tables that show a feature's margin: whole ones, or where there are none, those that lack cells."""
+    """The tables that show a feature's margin best.
+
+    Those that lack cells, or under noise list them, do not show all of it: they are for want of others.
+    """
     held = holders(problem.layout, f)
-    return [t for t in held if problem.measured(t).all()] or held
+    whole = [t for t in held if problem.measured(t).all()] or held
+    if problem.noise is None:
+        return whole
+    return [t for t in whole if problem.layout.cells[t].dense] or whole
 
 
 def _shares(layout: Layout, f: int, tables: list[int]) -> dict[int, float]:
