@@ -7,8 +7,8 @@ chains. *Error* is the root mean square distance of the fit from the truth, *rea
 from its middle, both in log-odds; *undone* is what training left undone beside what the tables leave open (κ,
 a ratio of squares).
 
-Noise is Gaussian, on every number of every table. The rule from the counts knows nothing of noise, so λ_θ is
-given there.
+Noise is Gaussian, on every number of every table. Small fields with noise have
+λ_θ given.
 
 A parametric *bootstrap* refits the field to tables of records drawn from itself. It shows how far the
 penalised fit scatters, A⁻¹IA⁻¹ with A = I + 2λ_θ, and nothing of what the penalty hides. Its standard
