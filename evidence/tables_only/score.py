@@ -130,7 +130,7 @@ def _measure(
     models = {value: fitted(value) for value in lambdas}
     middle = models[lambdas[len(lambdas) // 2]]
     problem = heldout_problem(tables, train)
-    judges = population(law, problem, seed=seed, threads=THREADS)
+    judges = population(law, problem, seed=seed, threads=THREADS).over(problem.layout)
     found = []
     for value, model in models.items():
         own = agglearn.score_tables(model, tables, threads=THREADS, seed=seed)
