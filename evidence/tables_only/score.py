@@ -35,9 +35,9 @@ from agglearn.field.engines.exact import ExactEngine
 from agglearn.field.field import Field
 from agglearn.field.heldout import compare_heldout
 from agglearn.field.layout import Layout
-from agglearn.field.problem import heldout_problem
 from agglearn.judge.scores import nllh
 from agglearn.model.draw import population
+from agglearn.model.model import problem_of
 from agglearn.tables.data import AggregatedData
 from agglearn.train.settings import FitSettings
 from evidence.figures import BLUE, GREEN, GREY, ORANGE, figure
@@ -129,8 +129,8 @@ def _measure(
     law = fitted(None)
     models = {value: fitted(value) for value in lambdas}
     middle = models[lambdas[len(lambdas) // 2]]
-    problem = heldout_problem(tables, train)
-    judges = population(law, problem, seed=seed, threads=THREADS).over(problem.layout)
+    problem = problem_of(middle, tables)
+    judges = population(law, problem_of(law, tables), seed=seed, threads=THREADS).over(problem.layout)
     found = []
     for value, model in models.items():
         own = agglearn.score_tables(model, tables, threads=THREADS, seed=seed)
