@@ -1,11 +1,10 @@
 """Whether intervals of 90 % hold the true log-odds of nine records in ten. Truth is a known pairwise field:
 records are drawn from it, counted into tables, a field is fitted to the tables (by default, unless λ_θ is
-given), and its intervals are held against the true log-odds of fresh records of the
-same field. *Small* fields have random weights, drawn anew in each replicate. *Adult's* and *Bank's* are the
-fields fitted to those data, from which as many records as the data have are drawn by long runs of their
-chains. *Error* is the root mean square distance of the fit from the truth, *reach* that of an interval's end
-from its middle, both in log-odds; *undone* is what training left undone beside what the tables leave open (κ,
-a ratio of squares).
+given), and its intervals are held against the true log-odds of fresh records of the same field. *Small*
+fields have random weights, drawn anew in each replicate. *Adult's* and *Bank's* are the fields fitted to
+those data, from which as many records as the data have are drawn by long runs of their chains. *Error* is the
+root mean square distance of the fit from the truth, *reach* that of an interval's end from its middle, both
+in log-odds; *undone* is what training left undone beside what the tables leave open (κ, a ratio of squares).
 
 Noise is Gaussian, on every number of every table. Small fields with noise have λ_θ given.
 

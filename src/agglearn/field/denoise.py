@@ -35,19 +35,18 @@ import numpy as np
 import numpy.typing as npt
 
 from agglearn.errors import TableError
-from agglearn.field.dependence import MOST_VALUES, Pairs, without_noise
+from agglearn.field.dependence import MOST_VALUES, RAKINGS, Pairs, without_noise
 from agglearn.field.effects import Effects, main_effects
 from agglearn.field.layout import Layout
 from agglearn.field.margins import CellNumbers, is_sparse, marginal
 from agglearn.field.problem import Problem, make_problem
-from agglearn.field.shrink import differences, multiples, shrunk
+from agglearn.field.shrink import Laws, differences, multiples, shrunk
 from agglearn.tables.cells import SparseCells
 from agglearn.tables.data import AggregatedData
 
 Floats = npt.NDArray[np.float64]
 
 _LEAST = 1e-9  # of a margin or an expected count
-_RAKINGS = 20  # of the cells that a table lists
 
 
 def denoised(problem: Problem) -> Problem:
@@ -289,24 +288,23 @@ class _Classes:
         tables, sizes = [one.table for one in listed], [one.codes.shape[1] for one in listed]
         ends = np.cumsum(sizes)[:-1]
 
-        def left(y: int | None, expected: Sequence[Floats]) -> list[Floats]:
-            """Numbers of a class, or of both, toward what is expected."""
-            values = self.numbers[0] + self.numbers[1] if y is None else self.numbers[y]
-            variance = self.of_counts if y is None else self.variance[y]
+        def left(values: Floats, variance: Floats, expected: Sequence[Floats], laws: Laws) -> list[Floats]:
+            """What is left of the listed numbers of all tables, table by table."""
             e = np.concatenate(expected)
             r = np.concatenate([values[layout.part(t)][:-1] for t in tables]) - e
-            noise = np.repeat(variance[tables], sizes)
-            r, _ = shrunk(r, e, noise, sizes, multiples if y is None else differences)
+            r, _ = shrunk(r, e, np.repeat(variance[tables], sizes), sizes, laws)
             return np.split(np.maximum(e + r, 0.0), ends)
 
         # A margin may be as much as the noise on it, whatever it is told to be.
         noise_of_margins = np.sqrt(self.left[0] + self.left[1])
         most = [np.maximum(margin, noise) for margin, noise in zip(both, noise_of_margins, strict=True)]
-        known = left(None, [one.product(most) for one in listed])
+        products = [one.product(most) for one in listed]
+        known = left(self.numbers[0] + self.numbers[1], self.of_counts, products, multiples)
         raked = [[one.raked(a, both, m) for one, a in zip(listed, known, strict=True)] for m in margins]
         for y, total in enumerate(self.totals):
             shares = [classes[y] / (classes[0] + classes[1]) for classes in zip(*raked, strict=True)]
-            found = left(y, [a * share for a, share in zip(known, shares, strict=True)])
+            expected = [a * share for a, share in zip(known, shares, strict=True)]
+            found = left(self.numbers[y], self.variance[y], expected, differences)
             for t, cells in zip(tables, found, strict=True):
                 held = max(float(cells.sum()), _LEAST)
                 numbers = cells * min(total / held, 1.0)
@@ -340,7 +338,7 @@ class _Listed:
         shares = [
             np.minimum(_held(cells, codes, both[f]) / np.maximum(both[f], _LEAST), 1.0) for f, codes in parts
         ]
-        for _ in range(_RAKINGS):
+        for _ in range(RAKINGS):
             for (f, codes), share in zip(parts, shares, strict=True):
                 cells = cells * (share * margins[f] / _held(cells, codes, both[f]))[codes]
         return np.maximum(cells, _LEAST)

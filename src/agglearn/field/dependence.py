@@ -38,7 +38,7 @@ Floats = npt.NDArray[np.float64]
 
 MOST_VALUES = 1_500  # of all features together: beyond, a matrix of all takes minutes
 _TURNS = 10  # of finding a feature's block with itself
-_RAKINGS = 20  # turns of raking a table to its margins
+RAKINGS = 20  # turns of raking a table to its margins
 _LEAST = 1e-9  # of a margin or an expected count
 _FLOOR = 0.01  # of the product of margins, below which an estimate of low rank does not bring a cell
 
@@ -185,7 +185,7 @@ def _shared(pairs: Pairs, differences: Floats, variance: Floats) -> tuple[Floats
 def raked(table: Floats, rows: Floats, columns: Floats) -> Floats:
     """A table brought to these margins, its interaction kept; a cell of nothing stays nothing."""
     table = np.maximum(table, _LEAST)
-    for _ in range(_RAKINGS):
+    for _ in range(RAKINGS):
         table = table * (rows / np.maximum(table.sum(axis=1), _LEAST))[:, None]
         table = table * (columns / np.maximum(table.sum(axis=0), _LEAST))
     return table

@@ -51,6 +51,10 @@ class _Laws:
         return np.asarray(-0.5 * (np.log(total) + (r[:, None] - self.mean) ** 2 / total))
 
 
+Laws = Callable[[Floats], _Laws]
+"""What a difference may be a draw of, by what is expected."""
+
+
 def differences(e: Floats) -> _Laws:
     """Laws about what is expected."""
     columns = [np.zeros_like(e)]
@@ -74,7 +78,7 @@ def shrunk(
     expected: Floats,
     noise: Floats,
     sizes: Sequence[int],
-    laws: Callable[[Floats], _Laws] = differences,
+    laws: Laws = differences,
 ) -> tuple[Floats, Floats]:
     """What is left of each difference once what is likely to be noise is taken out, and its variance.
 

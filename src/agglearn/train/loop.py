@@ -262,29 +262,37 @@ def _find_penalties(
     """Find the penalties anew, where they are to be found and it is time to."""
     if settings.fixed_theta is not None:
         return
-    weights, layout = state.weights, problem.layout
     if settings.by_table:
         if is_round(state.iteration + state.ahead):
-            left = 1.0 if weights.apart else share_given_x(spread, problem)
-            found = weigh(problem, weights, overlap_of_tables(layout), left)
-            noise = chain_noise(problem.rows, n_chains, averaged=ROUND)
-            penalties, common = table_penalties(layout, found, noise)
-            if is_last_round(state.iteration + state.ahead, settings.iterations):
-                if common < _FALLING * state.lambda_theta and _has_time(state, settings):
-                    state.ahead -= ROUND  # one round more
-                else:
-                    noise = chain_noise(problem.rows, n_chains) * settings.training.strength
-                    penalties, common = table_penalties(layout, found, noise)
-            state.penalties, state.lambda_theta = known_mains(problem, penalties), common
-            set_penalties(problem, weights, state.penalties)
-            state.overlap = overlap_of_steps(problem, weights, noise)
-            weights.velocity[:], weights.push = 0.0, 0.0
+            _find_by_table(problem, settings, state, n_chains, spread)
     elif state.iteration % _PENALTY_EVERY == 0:
-        found = weigh(problem, weights, overlap(layout.n_tables))
-        seen = float(found.gamma.sum()), float(found.squares.sum()), layout.n_tables
+        weights, tables = state.weights, problem.layout.n_tables
+        found = weigh(problem, weights, overlap(tables))
+        seen = float(found.gamma.sum()), float(found.squares.sum()), tables
         state.lambda_theta = next_lambda(state.lambda_theta, *seen, chain_noise(problem.rows, n_chains))
         state.penalties[:] = state.lambda_theta
         weights.precision[:] = 2 * state.lambda_theta
+
+
+def _find_by_table(
+    problem: Problem, settings: FitSettings, state: FitState, n_chains: int, spread: float | None
+) -> None:
+    """One round: a penalty for each table. Where it is the last and they still fall, there is one more."""
+    weights, layout = state.weights, problem.layout
+    left = 1.0 if weights.apart else share_given_x(spread, problem)
+    found = weigh(problem, weights, overlap_of_tables(layout), left)
+    noise = chain_noise(problem.rows, n_chains, averaged=ROUND)
+    penalties, common = table_penalties(layout, found, noise)
+    if is_last_round(state.iteration + state.ahead, settings.iterations):
+        if common < _FALLING * state.lambda_theta and _has_time(state, settings):
+            state.ahead -= ROUND
+        else:
+            noise = chain_noise(problem.rows, n_chains) * settings.training.strength
+            penalties, common = table_penalties(layout, found, noise)
+    state.penalties, state.lambda_theta = known_mains(problem, penalties), common
+    set_penalties(problem, weights, state.penalties)
+    state.overlap = overlap_of_steps(problem, weights, noise)
+    weights.velocity[:], weights.push = 0.0, 0.0
 
 
 def _has_time(state: FitState, settings: FitSettings) -> bool:
